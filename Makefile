@@ -38,7 +38,7 @@ parity: $(STAMP)
 
 # Recipes, benchmarks and trainings that take a minute or more each.
 slow: $(STAMP)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow tests/benchmarks tests/evaluate tests/training
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m slow tests/benchmarks tests/study/evaluate tests/study/training
 
 # One thread, as the service's processes have: the states that are compared must be the same to the bit.
 chaos: $(STAMP)

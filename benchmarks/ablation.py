@@ -28,9 +28,16 @@ from pool import run_steps
 from torch import Tensor
 from torch.utils._pytree import tree_map
 
-from taps.adapt.graphs import features
-from taps.bench.measure import class_names, clock, machine, photo, summarise
-from taps.bench.step import (
+from taps.errors import SettingsError
+from taps.learner import Learner
+from taps.learning.fast import features
+from taps.methods.settings import Settings
+from taps.model.clip import Clip
+from taps.model.clip.load import load_clip
+from taps.model.kernels import verify
+from taps.model.prompts.maple import Maple
+from taps.study.bench.measure import class_names, clock, machine, photo, summarise
+from taps.study.bench.step import (
     IMAGE,
     Case,
     fill,
@@ -40,13 +47,6 @@ from taps.bench.step import (
     views_of,
     with_memory,
 )  # fmt: skip
-from taps.clip import Clip
-from taps.clip.load import load_clip
-from taps.errors import SettingsError
-from taps.kernels import verify
-from taps.learner import Learner
-from taps.methods.settings import Settings
-from taps.prompts.maple import Maple
 
 KERNELS = (
     "quick_gelu_kernels", "shared_quick_gelu_kernel", "linear_gelu_kernel", "text_attention_kernel",

@@ -23,22 +23,22 @@ import torch
 from PIL import Image
 
 from taps import load_clip
-from taps.bench.measure import photo
 from taps.cli.run import PREFETCHED
-from taps.clip import Clip
 from taps.data import Dataset, load_dataset
 from taps.default import METHOD, QUICK, VIEWS
-from taps.images.decode import load_image
-from taps.images.views import make_views, sample_generator
 from taps.learner import Learner
+from taps.model.clip import Clip
+from taps.model.images.decode import load_image
+from taps.model.images.views import make_views, sample_generator
+from taps.process import keep_freed_memory
 from taps.serve.folder import Folder, pool_settings
 from taps.serve.service import Service, StreamConfig
 from taps.serve.store import Store
-from taps.session.loop import follow
-from taps.session.options import RunOptions
-from taps.session.predict import predict_all
-from taps.session.process import keep_freed_memory
-from taps.session.run import open_run
+from taps.streams.loop import follow
+from taps.streams.options import RunOptions
+from taps.streams.predict import predict_all
+from taps.streams.run import open_run
+from taps.study.bench.measure import photo
 
 BATCH = 16  # of `taps predict`
 Spent = tuple[float, float]

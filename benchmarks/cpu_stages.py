@@ -20,11 +20,11 @@ import torch
 from torch.profiler import profile
 
 from taps import load_clip
-from taps.adapt.gradient import point_at
-from taps.adapt.step import differentiate_views, move, predict_view, score_views, step_gradient
-from taps.bench.measure import photo
-from taps.bench.step import IMAGE, Case, fill, make_learner, tuner_of, views_of
-from taps.prompts.maple import Maple
+from taps.learning.gradient import point_at
+from taps.learning.step import differentiate_views, move, predict_view, score_views, step_gradient
+from taps.model.prompts.maple import Maple
+from taps.study.bench.measure import photo
+from taps.study.bench.step import IMAGE, Case, fill, make_learner, tuner_of, views_of
 
 
 def main() -> None:

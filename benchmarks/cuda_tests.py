@@ -15,12 +15,12 @@ from typing import Any
 
 TESTS = Path(__file__).resolve().parent.parent / "tests"
 FILES = (
-    "adapt/test_batch",
-    "adapt/test_graphs",
-    "clip/test_cuda",
-    "session/test_pool",
-    "kernels/test_cuda",
-    "images/test_views",
+    "learning/test_batch",
+    "learning/test_graphs",
+    "model/clip/test_cuda",
+    "streams/test_pool",
+    "model/kernels/test_cuda",
+    "model/images/test_views",
     "methods/test_cuda",
     "head/test_on_device",
     "test_learner",

@@ -26,16 +26,16 @@ from unittest.mock import patch
 import numpy as np
 import torch
 
-from taps.bench.measure import class_names, clock, machine, photo
-from taps.bench.step import keep_busy, views_of
-from taps.clip import Clip
-from taps.clip.load import load_clip
 from taps.head import threads
 from taps.head.head import Head
 from taps.learner import Learner
 from taps.methods.base import MethodOutput
 from taps.methods.headed import Headed
-from taps.prompts.maple import Maple
+from taps.model.clip import Clip
+from taps.model.clip.load import load_clip
+from taps.model.prompts.maple import Maple
+from taps.study.bench.measure import class_names, clock, machine, photo
+from taps.study.bench.step import keep_busy, views_of
 from taps.types import Answer
 
 METHODS = ("taps", "view_ensemble")

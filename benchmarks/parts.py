@@ -2,7 +2,7 @@
 
     PYTHONPATH=src python benchmarks/parts.py --images 8 --json parts.json
 
-Every part of `taps.adapt.step.take_step` is captured by itself and replayed. Its kernels are sorted into
+Every part of `taps.learning.step.take_step` is captured by itself and replayed. Its kernels are sorted into
 kinds by their names. The floor of a kind is the longer of its operations at the rate of bfloat16 products and
 of its bytes, each tensor read and written once, at the rate of a simple kernel; both are measured first. Last
 come the ways to compute the hidden layer and attention of all views in one block.
@@ -24,11 +24,11 @@ from profiling import attention_times, hidden_times, replay_time
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
-from taps.adapt.gradient import Gradient
-from taps.adapt.graphs.capture import GraphCapture
-from taps.adapt.losses import confident_count
-from taps.adapt.memory import Known, labelled_gradients
-from taps.adapt.step import (
+from taps.learning.fast.capture import GraphCapture
+from taps.learning.gradient import Gradient
+from taps.learning.losses import confident_count
+from taps.learning.memory import Known, labelled_gradients
+from taps.learning.step import (
     IN_ORDER,
     Scored,
     Streams,
@@ -38,10 +38,10 @@ from taps.adapt.step import (
     score_views,
     take_step,
 )
-from taps.bench.measure import machine
-from taps.clip import TextLayout
-from taps.clip.load import load_clip
 from taps.methods.taps import PromptTuner
+from taps.model.clip import TextLayout
+from taps.model.clip.load import load_clip
+from taps.study.bench.measure import machine
 
 KINDS = {  # the first whose names fit
     "attention": "attention|sdpa|flash",

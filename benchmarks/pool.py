@@ -14,17 +14,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from taps.adapt.losses import confident_count
-from taps.bench.measure import class_names, clock, machine, photo, summarise, wait
-from taps.bench.step import IMAGE, free_memory, keep_busy, with_memory
-from taps.clip import Clip, TextLayout, load_clip
 from taps.learner import Learner
+from taps.learner.pool import Pool
+from taps.learner.prepared import DrawnImage
+from taps.learning.losses import confident_count
 from taps.methods.base import Method, predict_batch
-from taps.methods.known import DrawnImage
 from taps.methods.registry import find_method
 from taps.methods.taps import PromptTuner
-from taps.prompts.maple import Maple
-from taps.session.pool import Pool
+from taps.model.clip import Clip, TextLayout, load_clip
+from taps.model.prompts.maple import Maple
+from taps.study.bench.measure import class_names, clock, machine, photo, summarise, wait
+from taps.study.bench.step import IMAGE, free_memory, keep_busy, with_memory
 from taps.types import PixelArray
 
 QUIET: dict[str, Any] = {"tau0": 1e9, "warmup": 10**9}  # nobody is asked while the clock runs

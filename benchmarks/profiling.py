@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from taps.adapt.graphs.capture import CudaCapture
-from taps.clip.ops import linear_gelu_kernel, plain_self_attention, quick_gelu, self_attention_kernel
+from taps.learning.fast.capture import CudaCapture
+from taps.model.clip.ops import linear_gelu_kernel, plain_self_attention, quick_gelu, self_attention_kernel
 
 
 def attention_times(batch: int, tokens: int, heads: int, size: int, repeats: int = 10) -> dict[str, Any]:

@@ -20,15 +20,15 @@ from taps.cli.main import run
 from taps.cli.options import new_app, with_options
 from taps.cluster.connect import find_ray
 from taps.errors import SettingsError
-from taps.evaluate import plan
-from taps.evaluate.jobs import ModelSpec
-from taps.evaluate.options import Execution, Setup
-from taps.evaluate.results import Result, Results, mean_of, read_results
 from taps.files import write_text
-from taps.report.charts import dotplot
-from taps.report.svg import standalone
-from taps.report.table import Table, markdown
-from taps.report.tables import detail_table, difference_table, interval, score_table
+from taps.study.evaluate import plan
+from taps.study.evaluate.jobs import ModelSpec
+from taps.study.evaluate.options import Execution, Setup
+from taps.study.evaluate.results import Result, Results, mean_of, read_results
+from taps.study.report.charts import dotplot
+from taps.study.report.svg import standalone
+from taps.study.report.table import Table, markdown
+from taps.study.report.tables import detail_table, difference_table, interval, score_table
 
 app = new_app()
 METHOD = "taps"

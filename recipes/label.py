@@ -26,10 +26,10 @@ import torch
 import torch.nn.functional as F
 
 import taps
-from taps.clip import Clip
 from taps.data import Dataset, corrupt_dataset, load_dataset, subset_classes
 from taps.head.head import Head
-from taps.images.views import make_views, sample_generator
+from taps.model.clip import Clip
+from taps.model.images.views import make_views, sample_generator
 
 PACS = ("photo", "art_painting", "cartoon", "sketch")
 FILES = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from taps.report.svg import BLACK, BLUE, GREY, ORANGE
+from taps.study.report.svg import BLACK, BLUE, GREY, ORANGE
 
 
 def draw(

@@ -29,12 +29,12 @@ import torch.nn.functional as F
 from label import load_once
 from provenance import stamped
 
-from taps.active.accuracy import FEWEST, MORE, NINE_OF_TEN, RunningAccuracy, forecast
-from taps.active.acquisition import narrowness
-from taps.active.policy import make_policy
+from taps.asking.accuracy import FEWEST, MORE, NINE_OF_TEN, RunningAccuracy, forecast
+from taps.asking.policy import make_policy
+from taps.asking.rules import narrowness
 from taps.head.head import Head
 from taps.learner import Learner
-from taps.methods.known import KnownImage
+from taps.learner.prepared import KnownImage
 from taps.types import Answer
 
 CHOOSING = ("sign-digits", "dtd", "art_painting", "gtsrb", "art_painting+sketch")

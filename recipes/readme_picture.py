@@ -30,15 +30,15 @@ from taps import load_clip
 from taps.cli.demo import FRACTION, IMAGES, RATE, VIEWS
 from taps.data import sign_digits
 from taps.methods.registry import with_length
-from taps.report.demo import WINDOW, windowed_accuracy
-from taps.report.svg import BLUE, FAINT, Line, chart
 from taps.serve.records import StreamConfig
 from taps.serve.run import serving
 from taps.serve.service import Service
 from taps.serve.store import Store
 from taps.serve.stream_session import StreamSession
-from taps.session.row import OPEN
-from taps.session.stream import make_stream
+from taps.streams.row import OPEN
+from taps.streams.sequence import make_stream
+from taps.study.report.demo import WINDOW, windowed_accuracy
+from taps.study.report.svg import BLUE, FAINT, Line, chart
 
 PICTURES = ("readme.webp", "demo.webp")
 QUIET, ASKING = "view_ensemble", "view_ensemble+"

@@ -29,15 +29,15 @@ from label import FILES, feature_file, load_once, read_rows, stream_of
 from results_page import Row, write_page
 from rivals import forecast, names
 
-from taps.active.acquisition import RULES
-from taps.clip import Clip
-from taps.data.streams import PROTOCOLS
+from taps.asking.rules import RULES
+from taps.data.orders import PROTOCOLS
 from taps.errors import DataError
-from taps.evaluate.measures import calibration_error
 from taps.learner import Learner
-from taps.methods.known import KnownImage
+from taps.learner.prepared import KnownImage
 from taps.methods.registry import all_methods, find_method, with_length
-from taps.session.score import row_of
+from taps.model.clip import Clip
+from taps.streams.score import row_of
+from taps.study.evaluate.measures import calibration_error
 from taps.types import Prediction
 
 RATES = (0.01, 0.02, 0.05, 0.1, 0.2)

@@ -18,7 +18,7 @@ from provenance import hardware
 
 from taps.files import write_text
 from taps.methods.registry import find_method
-from taps.report.ranks import LEVEL, holm
+from taps.study.report.ranks import LEVEL, holm
 
 Row = dict[str, Any]
 Kind = tuple[str, float, str, float, str]  # method, rate, rule, noise, situation

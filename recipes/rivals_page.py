@@ -8,7 +8,7 @@ from typing import Any
 
 from rivals_measures import OURS, Row, figures
 
-from taps.report.svg import BLUE, GREY, ORANGE, RED, Line, chart, span, standalone
+from taps.study.report.svg import BLUE, GREY, ORANGE, RED, Line, chart, span, standalone
 
 SHOWN = {  # curves of the picture: by questions, and by seconds
     ("view_ensemble+", "margin"): ("ours", BLUE, False),

@@ -23,12 +23,12 @@ import table3
 from provenance import made_by
 from table_tools import main, plan_table, printed
 
-from taps.evaluate.evaluate import evaluate, read_spec, run_folders
-from taps.evaluate.jobs import Job, StreamSpec
-from taps.evaluate.options import Execution
-from taps.evaluate.results import read_results
-from taps.report.table import markdown
-from taps.report.tables import detail_table, difference_table, score_table
+from taps.study.evaluate.evaluate import evaluate, read_spec, run_folders
+from taps.study.evaluate.jobs import Job, StreamSpec
+from taps.study.evaluate.options import Execution
+from taps.study.evaluate.results import read_results
+from taps.study.report.table import markdown
+from taps.study.report.tables import detail_table, difference_table, score_table
 
 TABLES = {
     "table1": "Table 1 at pocket scale: TPT, and TPT that does not learn from the most uncertain images",

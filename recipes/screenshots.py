@@ -27,7 +27,7 @@ from taps.serve.records import StreamConfig
 from taps.serve.run import serving
 from taps.serve.service import Service
 from taps.serve.store import Store
-from taps.session.stream import make_stream
+from taps.streams.sequence import make_stream
 
 DESK, PHONE = {"width": 1280, "height": 860}, {"width": 360, "height": 740}
 SETTINGS = {"rate": 0.3, "acquisition": "margin", "views": 4, "fraction": 0.5}

@@ -18,8 +18,8 @@ from table_tools import main
 
 from taps.data import stream_order
 from taps.errors import TapsError
-from taps.evaluate.jobs import StreamSpec
-from taps.evaluate.plan import open_streams
+from taps.study.evaluate.jobs import StreamSpec
+from taps.study.evaluate.plan import open_streams
 
 
 def used_members(streams: list[StreamSpec], seeds: list[int], limit: int) -> dict[Path, set[str]]:

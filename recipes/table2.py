@@ -13,7 +13,7 @@ import argparse
 
 from table_tools import arguments, clean_streams, main, run_table
 
-from taps.evaluate.jobs import StreamSpec
+from taps.study.evaluate.jobs import StreamSpec
 
 METHODS = ("tpt", "coop", "cocoop", "proda", "maple+tpt", "promptalign", "taps")
 PAPER = (

@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from table_tools import Entry, arguments, main, named, run_table, zips
 
-from taps.evaluate.jobs import StreamSpec
+from taps.study.evaluate.jobs import StreamSpec
 
 METHODS = ("tpt", "coop", "cocoop", "cocoop+tpt", "promptalign")
 PAPER = ("imagenetv2", "imagenet_sketch", "imagenet_a", "imagenet_r")

@@ -9,18 +9,18 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from taps.embedded import embedded_prompts
 from taps.errors import TapsError
-from taps.evaluate.evaluate import Outcome, evaluate
-from taps.evaluate.jobs import Job, ModelSpec, StreamSpec
-from taps.evaluate.options import Execution
-from taps.evaluate.plan import make_jobs, open_streams, with_baselines
-from taps.evaluate.pool import Watch
 from taps.methods.registry import find_method
 from taps.methods.registry import settings as default_settings
-from taps.prompts.choose import SOURCE_FILE
-from taps.prompts.families import FAMILIES
-from taps.report.pages import write_report
+from taps.model.embedded import embedded_prompts
+from taps.model.prompts.choose import SOURCE_FILE
+from taps.model.prompts.families import FAMILIES
+from taps.study.evaluate.evaluate import Outcome, evaluate
+from taps.study.evaluate.jobs import Job, ModelSpec, StreamSpec
+from taps.study.evaluate.options import Execution
+from taps.study.evaluate.plan import make_jobs, open_streams, with_baselines
+from taps.study.evaluate.pool import Watch
+from taps.study.report.pages import write_report
 
 POCKET = (
     "caltech101-test.zip",

@@ -28,8 +28,8 @@ from label import CHOOSING, FILES, feature_file, load_once
 from torch import Tensor
 
 from taps.methods.registry import method_settings
-from taps.methods.stata import StatA, log_density, squared_distances
-from taps.methods.window import neighbours
+from taps.rivals.stata import StatA, log_density, squared_distances
+from taps.rivals.window import neighbours
 
 SETS = tuple(name for name in CHOOSING if name in FILES)
 RATES = (1e-5, 1e-4, 1e-3, 1e-2, 1e-1)

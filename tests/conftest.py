@@ -18,10 +18,10 @@ from hypothesis import HealthCheck, Phase, settings
 from PIL import Image
 
 from taps import load_clip
-from taps.clip import Clip
-from taps.evaluate.jobs import Job, ModelSpec, StreamSpec
-from taps.prompts import Prompts
-from taps.prompts.maple import Maple
+from taps.model.clip import Clip
+from taps.model.prompts import Prompts
+from taps.model.prompts.maple import Maple
+from taps.study.evaluate.jobs import Job, ModelSpec, StreamSpec
 from taps.types import PixelArray
 
 # A shared machine may be slow at any moment: no test depends on time. And what passed once passes again: the

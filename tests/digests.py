@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from taps.clip import Clip, load_clip
 from taps.learner import Learner
-from taps.methods.known import KnownImage
+from taps.learner.prepared import KnownImage
 from taps.methods.registry import all_methods, find_method
+from taps.model.clip import Clip, load_clip
 
 FILE = Path(__file__).parent / "assets" / "digests.json"
 CLASSES = ["cat", "dog", "owl", "fox"]

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from taps.evaluate.jobs import slug
 from taps.files import write_json
-from taps.session.record import COLUMNS
+from taps.streams.record import COLUMNS
+from taps.study.evaluate.jobs import slug
 
 SKILL = {"zero_shot": 0.45, "view_ensemble": 0.48, "source": 0.47, "tpt": 0.475, "taps": 0.50}
 TIME = {"zero_shot": 0.006, "view_ensemble": 0.04, "source": 0.007, "tpt": 0.1, "taps": 0.11}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from taps.clip import Clip
-from taps.prompts import Prompts
-from taps.prompts.source import SourceStats
+from taps.model.clip import Clip
+from taps.model.prompts import Prompts
+from taps.model.prompts.source import SourceStats
 
 
 def made_up_stats(clip: Clip, prompts: Prompts, classes: tuple[str, ...] = ()) -> SourceStats:

@@ -14,12 +14,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from taps import Learner, checkpoint
-from taps.clip import Clip
+from taps import Learner
 from taps.errors import TapsError
 from taps.files import read_json, read_tensors, write_json, write_tensors
+from taps.learner import checkpoint
+from taps.model.clip import Clip
 from taps.types import Answer, PixelArray
-from tests.streams import CLASSES
+from tests.walks import CLASSES
 
 Picture = Callable[[int], PixelArray]
 WRONG: tuple[Any, ...] = (

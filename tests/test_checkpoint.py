@@ -14,14 +14,15 @@ from typing import Any
 
 import pytest
 
-from taps import Learner, checkpoint, load_clip
-from taps.clip import Clip
+from taps import Learner, load_clip
 from taps.errors import DamagedError, StateError, TapsError
-from taps.prompts import Prompts
-from taps.prompts.source import SourceStats
+from taps.learner import checkpoint
+from taps.model.clip import Clip
+from taps.model.prompts import Prompts
+from taps.model.prompts.source import SourceStats
 from taps.types import PixelArray
 from tests.statistics import made_up_stats
-from tests.streams import CLASSES, same_state, walk
+from tests.walks import CLASSES, same_state, walk
 
 Picture = Callable[[int], PixelArray]
 SMALL: dict[str, Any] = {"views": 4, "policy": "random", "rate": 0.6, "buffer": 4}

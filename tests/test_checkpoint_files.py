@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import torch
 
-from taps import checkpoint
-from taps.checkpoint import INDEX, PREVIOUS
 from taps.errors import DamagedError, StateError
 from taps.files import read_json, read_tensors, write_json
-from taps.prompts import Prompts
-from taps.prompts.source import SourceStats
+from taps.learner import checkpoint
+from taps.learner.checkpoint import INDEX, PREVIOUS
+from taps.model.prompts import Prompts
+from taps.model.prompts.source import SourceStats
 
 
 def model(**changes: Any) -> Any:

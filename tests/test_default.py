@@ -6,12 +6,12 @@ import inspect
 
 from taps import Learner
 from taps.cli.label import LabelOptions, asking_settings
-from taps.clip import Clip
 from taps.default import ACQUISITION, METHOD, VIEWS
 from taps.methods.registry import method_settings, settings
+from taps.model.clip import Clip
 from taps.serve.client import Client
 from taps.serve.schemas import NewStream
-from taps.session.options import RunOptions
+from taps.streams.options import RunOptions
 
 
 def default_of(call: object, name: str) -> object:

@@ -36,10 +36,10 @@ def test_there_are_examples_to_run() -> None:
     with_examples = [
         test.name
         for name in (
-            "taps.adapt.losses",
-            "taps.clip.load",
+            "taps.learning.losses",
+            "taps.model.clip.load",
             "taps.learner",
-            "taps.active.dynamic",
+            "taps.asking.dynamic",
             "taps.checks.check",
         )
         for test in finder.find(importlib.import_module(name))

@@ -13,12 +13,13 @@ import pytest
 from release import sums
 from typer.testing import CliRunner
 
-from taps import embedded, load_clip
+from taps import load_clip
 from taps.cli.main import app
-from taps.clip import Clip
 from taps.data import demo_dataset
 from taps.errors import DamagedError, WeightsError
-from taps.prompts.choose import shipped, shipped_source
+from taps.model import embedded
+from taps.model.clip import Clip
+from taps.model.prompts.choose import shipped, shipped_source
 
 ROOT = Path(__file__).parents[1]
 
@@ -92,6 +93,6 @@ def test_prompts_and_statistics_are_found_by_the_model_alone() -> None:
 
 
 def test_the_command_imports_no_torch() -> None:
-    code = "import sys, taps.cli.lookup; from taps.embedded import verify_embedded; verify_embedded(); "
+    code = "import sys, taps.cli.lookup; from taps.model.embedded import verify_embedded; verify_embedded(); "
     done = subprocess.run([sys.executable, "-c", code + "sys.exit('torch' in sys.modules)"], check=False)
     assert done.returncode == 0

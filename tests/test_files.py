@@ -243,11 +243,11 @@ def test_every_file_and_line_is_written_by_the_one_writer() -> None:
         if "json.dump" in path.read_text(encoding="utf-8")
     }
     inside_alone = {
-        "session/options.py",  # read back at once
-        "evaluate/evaluate.py",
+        "streams/options.py",  # read back at once
+        "study/evaluate/evaluate.py",
         "checks/states.py",
         "checks/contract.py",
-        "prompts/classify.py",  # a digest
+        "model/prompts/classify.py",  # a digest
         "serve/checksums.py",
         "serve/client.py",  # whether a body is JSON
         "serve/doctor.py",

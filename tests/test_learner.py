@@ -16,16 +16,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import taps
-import taps.adapt.pending
+import taps.learner.pending
 from taps import Learner, load_clip
-from taps.clip import Clip
 from taps.errors import ClassNameError, ImageError, QueryError, SettingsError, StateError
-from taps.methods.known import ViewedImage
-from taps.prompts import Prompts
-from taps.prompts.maple import Maple
+from taps.learner.prepared import ViewedImage
+from taps.model.clip import Clip
+from taps.model.prompts import Prompts
+from taps.model.prompts.maple import Maple
 from taps.types import PixelArray
 from tests.statistics import made_up_stats
-from tests.streams import CLASSES, Bits, answer_for, bits, same_state, walk
+from tests.walks import CLASSES, Bits, answer_for, bits, same_state, walk
 
 Picture = Callable[[int], PixelArray]
 SMALL: dict[str, Any] = {"views": 6, "fraction": 0.5, "policy": "random", "rate": 0.4, "buffer": 5}
@@ -405,7 +405,7 @@ def test_memory_does_not_grow_with_the_stream(
 def test_questions_nobody_answers_do_not_pile_up(
     tiny: Clip, picture: Picture, monkeypatch: pytest.MonkeyPatch, augmix: bool
 ) -> None:
-    monkeypatch.setattr(taps.adapt.pending, "PENDING", 5)
+    monkeypatch.setattr(taps.learner.pending, "PENDING", 5)
     learner = Learner(tiny, CLASSES, "taps", prompts="coop", views=8, policy="fixed", tau0=0.0, augmix=augmix)
     for number in range(8):
         assert learner.predict_one(picture(number)).ask
@@ -590,13 +590,13 @@ def test_views_that_wait_for_an_answer_are_bounded(
 ) -> None:
     learner = waiting_with_views(tiny, maple_prompts)
     one = learner.settings.views * 3 * tiny.config.image_size**2
-    monkeypatch.setattr(taps.adapt.pending, "PENDING_BYTES", 3 * one)
+    monkeypatch.setattr(taps.learner.pending, "PENDING_BYTES", 3 * one)
     for number in range(5):
         learner.predict_one(picture(number))
     assert learner.pending == (2, 3, 4)
     for id in learner.pending:
         learner.learn_one(id, 0)
-    monkeypatch.setattr(taps.adapt.pending, "PENDING_BYTES", one - 1)
+    monkeypatch.setattr(taps.learner.pending, "PENDING_BYTES", one - 1)
     learner.predict_one(picture(5))
     assert learner.pending == (5,)  # one question can always wait
     learner.learn_one(5, 0)

@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taps import Learner
-from taps.clip import Clip
 from taps.errors import ClassNameError, QueryError
-from taps.session.loop import Session
-from taps.session.record import Record, read_events
-from taps.session.score import RunningScore
+from taps.model.clip import Clip
+from taps.streams.loop import Session
+from taps.streams.record import Record, read_events
+from taps.streams.score import RunningScore
 from taps.types import Answer, PixelArray
-from tests.streams import CLASSES, bits, same_state
+from tests.walks import CLASSES, bits, same_state
 
 Picture = Callable[[int], PixelArray]
 ALWAYS: dict[str, Any] = {"policy": "fixed", "tau0": -99.0}

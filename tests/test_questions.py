@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from taps import Learner
-from taps.active.question import class_seconds
-from taps.clip import Clip
+from taps.asking.question import class_seconds
 from taps.errors import SettingsError
+from taps.model.clip import Clip
 from taps.types import PixelArray, Prediction
-from tests.streams import CLASSES, answer_for, bits, same_state
+from tests.walks import CLASSES, answer_for, bits, same_state
 
 Picture = Callable[[int], PixelArray]
 CLASS = class_seconds(len(CLASSES))

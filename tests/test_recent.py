@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from taps import Learner
-from taps.clip import Clip
 from taps.errors import QueryError
+from taps.model.clip import Clip
 from taps.types import PixelArray
-from tests.streams import CLASSES
+from tests.walks import CLASSES
 
 Picture = Callable[[int], PixelArray]
 KINDS: dict[str, dict[str, Any]] = {

@@ -17,9 +17,9 @@ import pytest
 from sqlalchemy import text
 from typer.testing import CliRunner
 
-from taps.clip import Clip
 from taps.errors import StateError
 from taps.learner import Learner
+from taps.model.clip import Clip
 from taps.serve.backup import backup
 from taps.serve.service import Service
 from taps.serve.store import Store

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from taps import Learner
-from taps.clip import Clip
 from taps.errors import QueryError
+from taps.model.clip import Clip
 from taps.types import PixelArray
-from tests.streams import CLASSES, answer_for, bits, same_state
+from tests.walks import CLASSES, answer_for, bits, same_state
 
 Picture = Callable[[int], PixelArray]
 

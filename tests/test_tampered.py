@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from taps import Learner
-from taps.clip import Clip
 from taps.errors import StateError
+from taps.model.clip import Clip
 from tests.tampered import Original, Picture, lived, survive
 
 SETTINGS: dict[str, dict[str, Any]] = {

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from taps import Learner
-from taps.clip import Clip
 from taps.errors import QueryError
+from taps.model.clip import Clip
 from taps.types import PixelArray
-from tests.streams import CLASSES, bits, same_state
+from tests.walks import CLASSES, bits, same_state
 
 THREADS, IMAGES = 4, 12
 Picture = Callable[[int], PixelArray]

@@ -10,15 +10,15 @@ import pytest
 
 import taps
 from taps import Learner
-from taps.clip import Clip
 from taps.errors import SettingsError
 from taps.methods.registry import chosen_method, find_method, list_methods
 from taps.methods.settings import AskSettings
 from taps.methods.taps import TapsSettings
+from taps.model.clip import Clip
 
 ROOT = Path(__file__).resolve().parent.parent
 SNIPPET = """
-from taps.clip import Clip
+from taps.model.clip import Clip
 from taps.learner import Learner
 from taps.methods.plus import ViewEnsemblePlusSettings
 from taps.methods.taps import TapsSettings

@@ -50,13 +50,13 @@ assert process.wait() == 0
 HEIF = """
 import io, pillow_heif
 from PIL import Image
-from taps.images.decode import load_image
+from taps.model.images.decode import load_image
 file = io.BytesIO()
 pillow_heif.from_pillow(Image.new("RGB", (64, 48))).save(file)
 assert load_image(file.getvalue()).shape == (48, 64, 3)
 """
 HUB = """
-from taps.clip.hub import published
+from taps.model.clip.hub import published
 import huggingface_hub
 """
 RAY = "import ray, taps.cluster.connect, taps.cluster.runs, taps.cluster.stats"

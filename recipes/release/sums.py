@@ -1,4 +1,4 @@
-"""Write the digests of the embedded package, and the digest of this list into `taps.embedded`.
+"""Write the digests of the embedded package, and the digest of this list into `taps.model.embedded`.
 
     python recipes/release/sums.py
 

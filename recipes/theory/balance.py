@@ -3,7 +3,7 @@
 Imbalance is f = Σ_c |n_c − L/K|, for L samples held of K classes. It is kept as the whole number K·f, so that
 nothing here depends on rounding.
 
-Algorithm 2 is `taps.active.buffer.choose_victim`; for the study's nine million evictions, one buffer at a
+Algorithm 2 is `taps.asking.buffer.choose_victim`; for the study's nine million evictions, one buffer at a
 time, it would need minutes instead of seconds. Here it stands for all streams together, and tests hold every
 eviction against `choose_victim`.
 """

@@ -10,7 +10,7 @@ from rate import SHAPES, expected_rate_under_switch
 from study import Study
 from study_rate import POLICIES, WINDOW
 
-from taps.report.svg import BLUE, GREEN, GREY, ORANGE, PALE, RED
+from taps.study.report.svg import BLUE, GREEN, GREY, ORANGE, PALE, RED
 
 LABELS = {"switch 1.5 α": "switch at 1.5 α", f"quantile {WINDOW}": f"quantile of the last {WINDOW}"}
 MARKS = dict(zip(POLICIES, (("o", BLUE), ("s", ORANGE), ("|", GREY), ("D", GREEN), ("x", RED)), strict=True))

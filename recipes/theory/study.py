@@ -23,7 +23,7 @@ from study_rate import (
     measure_warmup,
 )
 
-from taps.active.base import check_rate
+from taps.asking.base import check_rate
 from taps.errors import SettingsError
 
 SHORTEST = 200

@@ -18,7 +18,7 @@ from balance import (
 )
 from numpy.typing import NDArray
 
-from taps.data.registry import named_sets
+from taps.data.sets import named_sets
 
 Row = dict[str, Any]
 

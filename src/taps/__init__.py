@@ -6,14 +6,14 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from taps.clip import load_clip
     from taps.data.dataset import Dataset
     from taps.learner import Learner
+    from taps.learner.pool import Pool
     from taps.methods.registry import list_methods, settings
-    from taps.report.compare import compare
+    from taps.model.clip import load_clip
     from taps.serve.client import Client
-    from taps.session.events import stream
-    from taps.session.pool import Pool
+    from taps.streams.events import stream
+    from taps.study.report.compare import compare
     from taps.types import Answer, Prediction
 
 __all__ = [
@@ -36,12 +36,12 @@ HOMES = {
     "Answer": "taps.types",
     "Dataset": "taps.data.dataset",
     "Prediction": "taps.types",
-    "stream": "taps.session.events",
+    "stream": "taps.streams.events",
     "Client": "taps.serve.client",
     "Learner": "taps.learner",
-    "Pool": "taps.session.pool",
-    "load_clip": "taps.clip",
-    "compare": "taps.report.compare",
+    "Pool": "taps.learner.pool",
+    "load_clip": "taps.model.clip",
+    "compare": "taps.study.report.compare",
     "list_methods": "taps.methods.registry",
     "settings": "taps.methods.registry",
 }

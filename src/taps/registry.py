@@ -37,10 +37,10 @@ class Registry(Mapping[str, T]):
 
     Args:
         kind: What errors call one of them.
-        home: The product's own module, or package of modules, that enter some.
+        homes: The product's own modules, or packages of modules, that enter some.
 
     Example:
-        >>> colours = Registry[int]("colour", home="taps.types")
+        >>> colours = Registry[int]("colour", "taps.types")
         >>> colours.enter("amber", 3, module="a plugin's")
         3
         >>> colours["amber"], "blue" in colours
@@ -50,8 +50,8 @@ class Registry(Mapping[str, T]):
         taps.errors.SettingsError: Unknown colour 'ambre'; use one of amber. Did you mean 'amber'?
     """
 
-    def __init__(self, kind: str, home: str) -> None:
-        self.kind, self.home = kind, home
+    def __init__(self, kind: str, *homes: str) -> None:
+        self.kind, self.homes = kind, homes
         self._things: dict[str, T] = {}
         self._whole = False  # whether all own modules are imported
 
@@ -75,9 +75,10 @@ class Registry(Mapping[str, T]):
 
     def _load_own(self) -> None:
         if not self._whole:
-            home = importlib.import_module(self.home)
-            for found in pkgutil.iter_modules(getattr(home, "__path__", ())):
-                importlib.import_module(f"{self.home}.{found.name}")
+            for name in self.homes:
+                home = importlib.import_module(name)
+                for found in pkgutil.iter_modules(getattr(home, "__path__", ())):
+                    importlib.import_module(f"{name}.{found.name}")
             self._whole = True
 
     def _all(self) -> dict[str, T]:

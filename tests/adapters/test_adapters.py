@@ -20,7 +20,7 @@ from taps.adapters import (
 )
 from taps.data import load_dataset
 from taps.errors import DataError
-from taps.session.row import Row
+from taps.streams.row import Row
 from taps.types import PixelArray
 
 Picture = Callable[[int], PixelArray]

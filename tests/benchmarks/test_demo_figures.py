@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from taps.cli.demo import IMAGES, RATE, VIEWS, compare
-from taps.clip import load_clip
-from taps.session.record import read_predictions
+from taps.model.clip import load_clip
+from taps.streams.record import read_predictions
 
 MEASURED = Path(__file__).resolve().parents[2] / "docs" / "figures" / "demo.json"
 

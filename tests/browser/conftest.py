@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from taps.clip import Clip
+from taps.model.clip import Clip
 from taps.serve.service import Service
 from taps.serve.store import Store
 

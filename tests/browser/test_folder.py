@@ -15,13 +15,13 @@ import pytest
 from rich.console import Console
 
 from taps.cli.label import Ending, stream_through, wait_for_more
-from taps.clip import Clip
+from taps.model.clip import Clip
 from taps.serve.folder import Folder
 from taps.serve.run import serving
 from taps.serve.service import Service
 from taps.serve.store import Store
-from taps.session.options import SortOptions
-from taps.session.predict import load_learner
+from taps.streams.options import SortOptions
+from taps.streams.predict import load_learner
 from tests.browser.site import act_and_wait, settled, shown, violations, visiting
 from tests.serve.test_review import folder_of
 

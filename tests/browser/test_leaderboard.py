@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from taps.report.compare import leaderboard, write_leaderboard
+from taps.study.report.compare import leaderboard, write_leaderboard
 from tests.browser.site import violations, visiting
 from tests.made_up import made_up_folder
 

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from taps.cli.link import Links, linked
-from taps.clip import Clip
+from taps.model.clip import Clip
 from taps.serve.folder import Folder
 from taps.serve.run import serving
 from taps.serve.service import Service

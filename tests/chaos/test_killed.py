@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from taps import Learner
-from taps.clip import Clip
+from taps.model.clip import Clip
 
 # Saves after every image: as many saves to be killed in as there can be.
 STREAM = """
@@ -24,7 +24,7 @@ from pathlib import Path
 import torch
 torch.set_num_threads(1)
 from taps import Learner, load_clip
-from taps.prompts.maple import Maple
+from taps.model.prompts.maple import Maple
 import numpy as np
 
 where, images = Path(sys.argv[1]), int(sys.argv[2])

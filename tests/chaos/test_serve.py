@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from taps.clip import Clip
+from taps.model.clip import Clip
 from taps.serve import learner_log
 from taps.serve.doctor import examine
 from taps.serve.service import Service

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from taps.clip import Clip
 from taps.errors import PromptsError
 from taps.methods.registry import all_methods, find_method
+from taps.model.clip import Clip
 from tests.tampered import Original, Picture, lived, survive
 
 EACH = 110  # of about fifty methods

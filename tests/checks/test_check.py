@@ -14,15 +14,15 @@ import torch
 from taps import Learner
 from taps.checks import ContractError, check_method
 from taps.checks.states import footprint
-from taps.clip import Clip
 from taps.errors import QueryError, TapsError
-from taps.images.decode import load_image
 from taps.methods.registry import find_method, list_methods
-from taps.prompts import Prompts
-from taps.prompts.families import FAMILIES
+from taps.model.clip import Clip
+from taps.model.images.decode import load_image
+from taps.model.prompts import Prompts
+from taps.model.prompts.families import FAMILIES
 from taps.types import PixelArray, Prediction
 from tests.statistics import made_up_stats
-from tests.streams import same_state
+from tests.walks import same_state
 
 CLASSES = ("cat", "hot dog", "ship")
 # Small views, a memory that fills at once, and a question at every image.

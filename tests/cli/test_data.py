@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 
 from taps.cli.lookup import data
 from taps.data import named_sets
-from taps.data.registry import official_classes
+from taps.data.sets import official_classes
 
 
 def call(*arguments: str) -> Result:

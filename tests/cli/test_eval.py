@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from taps.cli.eval import app, columns_of, side_by_side
 from taps.cli.options import parse_list, parse_numbers
 from taps.errors import DataError, SettingsError, TapsError
-from taps.evaluate.pooled import pool
+from taps.study.evaluate.pooled import pool
 
 runner = CliRunner()
 

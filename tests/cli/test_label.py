@@ -16,26 +16,26 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from taps.active.acquisition import ANYWAY
+from taps.asking.rules import ANYWAY
 from taps.cli import label
-from taps.clip import Clip
 from taps.data import load_dataset
 from taps.errors import DataError, SettingsError
 from taps.learner import Learner
 from taps.methods import features
+from taps.model.clip import Clip
 from taps.serve import folder, learner_log, stream_session
 from taps.serve.folder import Folder
 from taps.serve.records import StreamConfig
 from taps.serve.review import calibrated
 from taps.serve.service import Service
 from taps.serve.store import Store
-from taps.session.log import ASKED, DRAWN
-from taps.session.options import SortOptions
-from taps.session.row import OPEN
-from taps.session.stream import make_stream
+from taps.streams.log import ASKED, DRAWN
+from taps.streams.options import SortOptions
+from taps.streams.row import OPEN
+from taps.streams.sequence import make_stream
 from tests.serve.patient import LONG
 from tests.serve.test_trouble import Break, commit_fails, database_gone, disk_full
-from tests.streams import same_state
+from tests.walks import same_state
 
 SETTINGS: dict[str, Any] = {"rate": 0.4, "acquisition": "margin"}
 POOL = SETTINGS | folder.pool_settings(10, 24)

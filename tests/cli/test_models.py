@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 
 from taps import load_clip
 from taps.cli import lookup
-from taps.clip import hub
-from taps.clip.config import pretrained
 from taps.errors import SettingsError, WeightsError
+from taps.model.clip import hub
+from taps.model.clip.config import pretrained
 
 LAION = "laion/CLIP-ViT-g-14-laion2B-s12B-b42K"
 
@@ -159,7 +159,7 @@ def test_who_cannot_be_reached_is_not_tried_again_and_again(monkeypatch, refused
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr("huggingface_hub.hf_hub_download", download)
     monkeypatch.setattr("socket.create_connection", connect)
-    monkeypatch.setattr("taps.clip.hub.getproxies", lambda: proxies, raising=False)
+    monkeypatch.setattr("taps.model.clip.hub.getproxies", lambda: proxies, raising=False)
     with pytest.raises(WeightsError, match="`taps models show RN50x4` gives the steps"):
         call("pull", "RN50x4")
     assert asked == tried

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 from taps.cli.options import attribute_docs, with_options
 from taps.errors import SettingsError
-from taps.evaluate.options import Execution, Setup
-from taps.session.options import RunOptions
+from taps.streams.options import RunOptions
+from taps.study.evaluate.options import Execution, Setup
 
 
 @dataclass(frozen=True)

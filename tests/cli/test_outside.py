@@ -13,13 +13,13 @@ import torch
 
 import taps
 from taps import Learner
-from taps.clip import Clip
 from taps.data import sign_digits
 from taps.errors import SettingsError
-from taps.oracles.base import ANNOTATORS, find_annotator
-from taps.prompts import Prompts
-from taps.prompts.families import FAMILIES
+from taps.model.clip import Clip
+from taps.model.prompts import Prompts
+from taps.model.prompts.families import FAMILIES
 from taps.registry import PLUGINS, load_plugins
+from taps.streams.annotators.base import ANNOTATORS, find_annotator
 
 Call = Callable[..., tuple[int, str, str]]
 PAGE = (Path(__file__).parents[2] / "docs" / "own-method.md").read_text(encoding="utf-8")

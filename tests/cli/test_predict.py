@@ -17,8 +17,8 @@ import torch
 import taps
 from taps import Learner
 from taps.cli import main
-from taps.clip import Clip
 from taps.data import load_dataset
+from taps.model.clip import Clip
 from taps.serve.replay import learner_of
 from taps.serve.service import Service
 from taps.serve.store import Store

@@ -18,9 +18,9 @@ from PIL import Image
 
 from taps.data import load_dataset
 from taps.errors import StateError
-from taps.session.options import RunOptions
-from taps.session.record import COLUMNS, read_predictions, read_rows
-from taps.session.run import settings_of
+from taps.streams.options import RunOptions
+from taps.streams.record import COLUMNS, read_predictions, read_rows
+from taps.streams.run import settings_of
 
 TAPS = [sys.executable, "-m", "taps"]
 FAST = ["--model", "tiny", "--method", "taps", "--set", "views=4", "--set", "tau0=0.5"]
@@ -66,7 +66,7 @@ def test_files_and_counts(folder, tmp_path, here):
 
 @pytest.mark.parametrize("mine", ["report.html", "summary.json", "state/x", "run.json", ".taps", "y"])
 def test_a_folder_with_files_that_are_no_runs_is_refused_at_once(folder, tmp_path, here, monkeypatch, mine):
-    monkeypatch.setattr("taps.session.run.load_clip", None)  # before the model is loaded
+    monkeypatch.setattr("taps.streams.run.load_clip", None)  # before the model is loaded
     (tmp_path / "out" / mine).parent.mkdir(parents=True)
     (tmp_path / "out" / mine).write_text('{"options": {"method": "taps"}}')
     for resume in ([], ["--resume"]):
@@ -113,7 +113,7 @@ def test_results_do_not_wait_for_the_page(folder, tmp_path, here, monkeypatch):
     def broken(*_):
         raise StateError("The page is broken.")
 
-    monkeypatch.setattr("taps.report.run_page.write_page", broken)
+    monkeypatch.setattr("taps.study.report.run_page.write_page", broken)
     assert here("run", folder, *FAST, "--out", "o", "--sort-into", "sorted", "--limit", "6")[0] == 2
     assert len(list((tmp_path / "sorted").rglob("*.png"))) == 6
     assert (tmp_path / "o/predictions.csv").read_text().count("\n") == 7
@@ -198,7 +198,7 @@ def said(run):
 STOPPED = """
 import os, signal, sys
 from taps.cli import main, terminal
-from taps.session.record import Pace, Record
+from taps.streams.record import Pace, Record
 
 def update(self, step, running):
     if running.position == 37:
@@ -371,7 +371,7 @@ def test_images_that_change_while_it_runs_are_not_sorted(folder, tmp_path, here,
         Image.new("RGB", (9, 9)).save(other)
         gone.unlink()
 
-    monkeypatch.setattr("taps.session.final.repredict_all", change)
+    monkeypatch.setattr("taps.streams.final.repredict_all", change)
     code, out, err = here("run", folder, *FAST, "--out", "o", "--sort-into", "sorted", "--sure", "0")
     assert code == 0, err
     assert "files are gone: 1" in out

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from taps.learner import Learner
-from taps.session.record import SPEC
+from taps.streams.record import SPEC
 
 Call = Callable[..., tuple[int, str, str]]
 

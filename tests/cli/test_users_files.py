@@ -55,7 +55,8 @@ def test_commands_that_would_write_over_the_files(
     home: Path, here: Call, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.chdir(home)
-    monkeypatch.setattr("taps.clip.load_clip", stop)  # what is refused is refused before the model is loaded
+    # What is refused is refused before the model is loaded.
+    monkeypatch.setattr("taps.model.clip.load_clip", stop)
     before = snapshot(home)
     for words in REFUSED[name]:
         code, said, err = here(*words)

@@ -18,7 +18,7 @@ import pytest
 from taps.cluster import connect
 from taps.cluster.connect import check_reachable, connected, find_ray
 from taps.errors import SettingsError
-from taps.evaluate.options import Execution
+from taps.study.evaluate.options import Execution
 
 MACHINE = {"Alive": True, "Resources": {"CPU": 2.0}}
 COMMANDS = [

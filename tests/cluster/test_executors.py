@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from taps.clip import Clip
-from taps.evaluate.jobs import ModelSpec
+from taps.model.clip import Clip
+from taps.study.evaluate.jobs import ModelSpec
 
 pytest.importorskip("fastapi", reason="needs the extra serve")
 
@@ -21,7 +21,7 @@ from taps.cluster.machines import Origin
 from taps.serve import stream_worker
 from taps.serve.service import Service
 from taps.serve.store import Store
-from taps.session.row import OPEN
+from taps.streams.row import OPEN
 from tests.serve.conftest import beginning, png
 
 

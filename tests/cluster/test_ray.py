@@ -19,16 +19,16 @@ from typing import Any
 
 import pytest
 
-from taps.clip import Clip, load_clip
 from taps.data import Dataset, load_dataset
 from taps.errors import DataError, SettingsError, StateError
-from taps.evaluate.evaluate import evaluate
-from taps.evaluate.jobs import Job, ModelSpec, StreamSpec
-from taps.evaluate.options import Execution
-from taps.prompts import Prompts
-from taps.prompts.source import SourceStats, merge_stats
-from taps.training.options import StatsCluster, StatsOptions
-from taps.training.stats import collect_stats
+from taps.model.clip import Clip, load_clip
+from taps.model.prompts import Prompts
+from taps.model.prompts.source import SourceStats, merge_stats
+from taps.study.evaluate.evaluate import evaluate
+from taps.study.evaluate.jobs import Job, ModelSpec, StreamSpec
+from taps.study.evaluate.options import Execution
+from taps.study.training.options import StatsCluster, StatsOptions
+from taps.study.training.stats import collect_stats
 from taps.types import PixelArray
 
 ray = pytest.importorskip("ray", reason="needs the extra ray")
@@ -43,7 +43,7 @@ from taps.cluster.stats import make_part, stats_on_ray  # noqa: E402
 from taps.cluster.tasks import UNFIT, Tasks  # noqa: E402
 from taps.serve.service import Service  # noqa: E402
 from taps.serve.store import Store  # noqa: E402
-from taps.session.row import OPEN  # noqa: E402
+from taps.streams.row import OPEN  # noqa: E402
 from tests.cluster.test_executors import told  # noqa: E402
 from tests.data.layouts import tar_of  # noqa: E402
 from tests.serve.conftest import ASKING, CLASSES, png  # noqa: E402

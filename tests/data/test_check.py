@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from taps.data import check_dataset, named_sets
-from taps.data.registry import official_classes
+from taps.data.sets import official_classes
 from taps.errors import DataError
 
 from .layouts import coop, folder_of, put

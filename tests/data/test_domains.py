@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from taps.data import load_dataset
-from taps.data.streams import ordered
+from taps.data.orders import ordered
 
 SETS = {
     "PACS": (["art_painting", "cartoon", "photo", "sketch"], ["dog", "elephant"], ["dog", "elephant"]),

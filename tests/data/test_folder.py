@@ -17,8 +17,8 @@ import pytest
 from PIL import Image
 
 from taps.data import Dataset, load_dataset
+from taps.data.orders import ordered
 from taps.data.sources import ZipSource
-from taps.data.streams import ordered
 from taps.errors import DataError
 
 from .layouts import folder_of, put, tar_of, zip_of

@@ -9,7 +9,7 @@ import pytest
 
 from taps.data import check_dataset, find_set, load_dataset, named_sets
 from taps.data.facts import imagenet_names
-from taps.data.registry import official_classes, spelling_key
+from taps.data.sets import official_classes, spelling_key
 from taps.errors import DataError
 
 from .layouts import coop, folder_of, put

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from taps.data import demo_dataset, load_dataset
+from taps.data.orders import ordered
 from taps.data.outside import FOLDER, parse_outside, with_outside
 from taps.data.sample import bundled_sample
-from taps.data.streams import ordered
 from taps.errors import DataError, SettingsError
 from taps.types import OUTSIDE
 

@@ -20,8 +20,8 @@ from taps.data import (
     stream_order,
     subset_classes,
 )
+from taps.data.orders import ordered
 from taps.data.sources import FolderSource
-from taps.data.streams import ordered
 from taps.errors import DataError, SettingsError
 from taps.types import OUTSIDE
 

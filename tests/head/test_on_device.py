@@ -7,12 +7,13 @@ import pytest
 import torch
 
 import taps
-from taps.adapt.graphs.capture import CudaCapture, overwrite
-from taps.head import on_device, whitening
+from taps.head import whitening
 from taps.head.experts import HeadSettings
 from taps.head.head import Head
-from taps.head.on_device import DeviceHead
 from taps.learner import Learner
+from taps.learning.fast import device_head as on_device
+from taps.learning.fast.capture import CudaCapture, overwrite
+from taps.learning.fast.device_head import DeviceHead
 from taps.methods import headed
 
 CPU = torch.device("cpu")

@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from taps.clip import Clip
+from taps.model.clip import Clip
 from taps.serve.labelstudio import LabelStudio
 from taps.serve.run import serving
 from taps.serve.service import Service

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 import taps
-from taps.clip import Clip, load_clip
 from taps.methods.taps import TapsSettings, as_printed
-from taps.prompts import Prompts
-from taps.prompts.choose import untrained
-from taps.prompts.classify import prompt_classifier
+from taps.model.clip import Clip, load_clip
+from taps.model.prompts import Prompts
+from taps.model.prompts.choose import untrained
+from taps.model.prompts.classify import prompt_classifier
 from taps.types import Query
 
 CLASSES = ("cat", "dog", "owl")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from taps.methods.clustering import kmeans, questions
+from taps.rivals.clustering import kmeans, questions
 
 
 def chance() -> torch.Generator:

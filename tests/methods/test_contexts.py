@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from taps import Learner
-from taps.clip import Clip
 from taps.errors import PromptsError
 from taps.methods.registry import find_method, method_settings
-from taps.prompts import Prompts
+from taps.model.clip import Clip
+from taps.model.prompts import Prompts
 from tests.methods import literal
 from tests.methods.literal import NAMES
 

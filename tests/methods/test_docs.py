@@ -7,7 +7,7 @@ import pytest
 
 from taps.methods.presets import VARIANTS
 from taps.methods.registry import all_methods, list_methods
-from taps.prompts.families import FAMILIES
+from taps.model.prompts.families import FAMILIES
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = {

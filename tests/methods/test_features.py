@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 
 from taps import Learner
-from taps.clip import Clip
 from taps.methods.registry import all_methods, find_method, method_settings
+from taps.model.clip import Clip
 from taps.types import PixelArray
 
 Array = NDArray[np.float64]

@@ -12,7 +12,7 @@ from taps import Learner
 from taps.errors import PromptsError, SettingsError
 from taps.methods.ensemble import confident_vote
 from taps.methods.registry import find_method, method_settings
-from taps.prompts.proda import Proda, upper_bound
+from taps.model.prompts.proda import Proda, upper_bound
 
 NAMES = ("cat", "dog", "bird", "fire truck")
 

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from taps import Learner
-from taps.clip import Clip
-from taps.methods.linear_probe import fit
 from taps.methods.registry import find_method, method_settings
+from taps.model.clip import Clip
+from taps.rivals.linear_probe import fit
 from tests.methods.test_features import IMAGES, NAMES, Array, Picture, Stream, same, softmax
 
 LABELS = {0: 2, 1: 2, 3: 1, 4: 2, 5: 1, 7: 0, 9: 1}

@@ -8,12 +8,12 @@ import torch
 import taps
 from taps.methods import contexts
 from taps.methods.registry import find_method, method_settings
-from taps.prompts import Prompts
-from taps.prompts.cocoop import Cocoop
-from taps.prompts.maple import Maple
-from taps.prompts.source import SourceStats
-from taps.training.recipe import Recipe
-from taps.training.train import Trainer
+from taps.model.prompts import Prompts
+from taps.model.prompts.cocoop import Cocoop
+from taps.model.prompts.maple import Maple
+from taps.model.prompts.source import SourceStats
+from taps.study.training.recipe import Recipe
+from taps.study.training.train import Trainer
 from tests.methods import literal
 from tests.methods.literal import NAMES
 

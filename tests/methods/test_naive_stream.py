@@ -21,16 +21,16 @@ import torch
 from torch import Tensor
 
 import taps
-from taps.active import buffer, dynamic
-from taps.adapt import losses, memory, optimiser, step
-from taps.clip import Clip, load_clip
-from taps.clip.tokenizer import encode
-from taps.images.views import make_views, sample_generator
+from taps.asking import buffer, dynamic
+from taps.learning import losses, memory, optimiser, step
 from taps.methods import TuneSettings
 from taps.methods.taps import TapsSettings, step_settings
-from taps.prompts import Prompts
-from taps.prompts.maple import Maple
-from taps.prompts.source import SourceStats
+from taps.model.clip import Clip, load_clip
+from taps.model.clip.tokenizer import encode
+from taps.model.images.views import make_views, sample_generator
+from taps.model.prompts import Prompts
+from taps.model.prompts.maple import Maple
+from taps.model.prompts.source import SourceStats
 from tests import literal
 from tests.literal import Adam, Labelled, Literal, Source, Weights, judge
 

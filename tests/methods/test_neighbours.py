@@ -10,10 +10,10 @@ import torch
 import torch.nn.functional as F
 
 from taps import Learner
-from taps.clip import Clip
 from taps.head.whitening import FeatureWhitener
-from taps.images.views import make_views, sample_generator
-from taps.prompts.coop import Coop
+from taps.model.clip import Clip
+from taps.model.images.views import make_views, sample_generator
+from taps.model.prompts.coop import Coop
 
 CLASSES = ["cat", "dog", "car", "tree"]
 VIEWS = {"views": 6, "fraction": 0.34}

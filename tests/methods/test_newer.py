@@ -11,12 +11,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from taps.clip import Clip
-from taps.clip.config import builtin_config
-from taps.clip.model import unfilled
 from taps.errors import SettingsError
-from taps.methods.moon import log_bessel
 from taps.methods.registry import find_method, method_settings
+from taps.model.clip import Clip
+from taps.model.clip.config import builtin_config
+from taps.model.clip.model import unfilled
+from taps.rivals.moon import log_bessel
 from tests.methods.test_features import (
     IMAGES,
     KEPT,

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from taps import Learner
-from taps.clip import Clip
 from taps.methods.registry import all_methods, method_settings, settings
+from taps.model.clip import Clip
 from taps.types import Answer, PixelArray
 
 Picture = Callable[[int], PixelArray]

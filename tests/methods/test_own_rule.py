@@ -13,12 +13,12 @@ import pytest
 from typer.testing import CliRunner
 
 from taps import Learner
-from taps.active.acquisition import RULES
-from taps.active.base import POLICIES
+from taps.asking.base import POLICIES
+from taps.asking.reasons import reason
+from taps.asking.rules import RULES
 from taps.cli.main import app
-from taps.clip import Clip
 from taps.errors import SettingsError
-from taps.oracles.reasons import reason
+from taps.model.clip import Clip
 from taps.registry import PLUGINS, load_plugins
 from taps.types import PixelArray
 

@@ -10,9 +10,9 @@ import torch.nn.functional as F
 import taps
 from taps.errors import QueryError, SettingsError
 from taps.head.head import Head
-from taps.images.views import make_views, sample_generator
 from taps.learner import Learner
 from taps.methods.base import MethodOutput
+from taps.model.images.views import make_views, sample_generator
 
 CLASSES = ["cat", "dog", "car", "tree"]
 VIEWS = {"views": 6, "fraction": 0.34}

@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from taps import Learner
-from taps.active.acquisition import RULES
+from taps.asking.rules import RULES
 from taps.checks import check_method
-from taps.clip import Clip
 from taps.errors import SettingsError
-from taps.methods.labelled import LabelMethod
 from taps.methods.registry import all_methods, find_method, list_methods, method_settings
 from taps.methods.settings import Asking
+from taps.model.clip import Clip
+from taps.rivals.labelled import LabelMethod
 from taps.types import Answer
 from tests.methods.test_features import IMAGES, NAMES, Array, Picture, Stream, entropy, same, softmax
 from tests.methods.test_labelled import LABELS, RIVALS, known, run

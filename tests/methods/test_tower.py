@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from taps import Learner
-from taps.clip import Clip
 from taps.methods.registry import find_method, method_settings
+from taps.model.clip import Clip
 from tests.methods import literal
 from tests.methods.literal import NAMES
 

@@ -12,11 +12,11 @@ import pytest
 import torch
 
 from taps import Learner
-from taps.adapt.memory import ReplayItem
-from taps.clip import Clip
 from taps.errors import ClassNameError, QueryError, SettingsError
 from taps.head.head import Head
+from taps.learning.memory import ReplayItem
 from taps.methods import Method, MethodOutput, registry
+from taps.model.clip import Clip
 from taps.types import PixelArray
 
 Picture = Callable[[int], PixelArray]

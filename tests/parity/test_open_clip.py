@@ -21,13 +21,13 @@ import pytest
 import torch
 from torch import nn
 
-from taps.clip import Clip
-from taps.clip.config import builtin_config
-from taps.clip.formats import open_clip_config
-from taps.clip.keys import to_openai_keys
-from taps.clip.load import random_words
-from taps.clip.tokenizer import CLIP_TOKENIZER
-from taps.clip.weights import build
+from taps.model.clip import Clip
+from taps.model.clip.config import builtin_config
+from taps.model.clip.formats import open_clip_config
+from taps.model.clip.keys import to_openai_keys
+from taps.model.clip.load import random_words
+from taps.model.clip.tokenizer import CLIP_TOKENIZER
+from taps.model.clip.weights import build
 
 pytestmark = [
     pytest.mark.slow,

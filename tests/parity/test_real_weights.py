@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from taps import load_clip
-from taps.clip import Clip
+from taps.model.clip import Clip
 from tests.parity.test_open_clip import open_clip, token_ids
 
 __all__ = ["open_clip"]  # a fixture

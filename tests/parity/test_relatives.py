@@ -13,12 +13,12 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from torch import Tensor
 
 from taps import load_clip
-from taps.clip import Clip
-from taps.clip.config import builtin_config
-from taps.clip.keys import to_openai_keys
-from taps.clip.model import initialise
-from taps.clip.weights import build
 from taps.errors import WeightsError
+from taps.model.clip import Clip
+from taps.model.clip.config import builtin_config
+from taps.model.clip.keys import to_openai_keys
+from taps.model.clip.model import initialise
+from taps.model.clip.weights import build
 
 transformers = pytest.importorskip("transformers")
 

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from taps import load_clip
-from taps.clip import Clip
-from taps.clip.tokenizer import EOT_ID, SOT_ID, encode
+from taps.model.clip import Clip
+from taps.model.clip.tokenizer import EOT_ID, SOT_ID, encode
 
 transformers = pytest.importorskip("transformers")
 

@@ -16,9 +16,9 @@ from ablate import (
 )
 
 from taps.errors import SettingsError
-from taps.evaluate.results import Results, read_results
 from taps.files import read_json, write_json
 from taps.methods.registry import method_settings
+from taps.study.evaluate.results import Results, read_results
 from tests.made_up import made_up_folder
 
 

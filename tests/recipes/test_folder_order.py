@@ -9,7 +9,7 @@ import folder_order
 import numpy as np
 import pytest
 
-from taps.clip import Clip
+from taps.model.clip import Clip
 
 
 def test_both_ways_ask_as_often_and_the_page_compares_them(

@@ -15,7 +15,7 @@ from label import read_rows
 from rivals_page import write_page
 
 import taps
-from taps.active.question import class_seconds
+from taps.asking.question import class_seconds
 from taps.errors import DataError
 
 

@@ -19,7 +19,7 @@ from balance import (
 from hypothesis import given
 from hypothesis import strategies as st
 
-from taps.active.buffer import choose_victim
+from taps.asking.buffer import choose_victim
 
 
 def one_stream(labels, losses, classes, capacity):

@@ -1,4 +1,4 @@
-"""The vectorised policies against those of `taps.active`; Proposition 2 where it holds and where it fails."""
+"""The vectorised policies against those of `taps.asking`; Proposition 2 where it holds and where it fails."""
 
 import numpy as np
 import pytest
@@ -16,8 +16,8 @@ from rate import (
     simulate_quantile,
 )
 
-from taps.active.dynamic import Dynamic
-from taps.active.policy import Quantile
+from taps.asking.dynamic import Dynamic
+from taps.asking.policy import Quantile
 
 STEADY = [shape for shape in SHAPES if not shape.endswith("std")]
 

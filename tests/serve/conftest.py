@@ -15,7 +15,7 @@ import pytest
 from fastapi.testclient import TestClient
 from PIL import Image
 
-from taps.clip import Clip
+from taps.model.clip import Clip
 from taps.serve.app import make_app
 from taps.serve.dependencies import State
 from taps.serve.options import Limits

@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import numpy as np
 
-from taps.clip import Clip
+from taps.model.clip import Clip
 from taps.serve.learners import fresh
 from taps.serve.replay import Replayed, apply
 from taps.serve.service import Service

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from taps.clip import Clip
+from taps.model.clip import Clip
 from taps.serve.doctor import examine
 from taps.serve.service import Service
 from taps.serve.store import Store

@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import torch
 
-from taps.clip import Clip
+from taps.model.clip import Clip
 from taps.serve.service import Service
 from taps.serve.store import Store
 from tests.serve.conftest import ASKING, CLASSES, beginning, png

@@ -11,8 +11,8 @@ from typing import Any
 
 import httpx
 
-from taps.clip import Clip
 from taps.disk import PART
+from taps.model.clip import Clip
 from taps.serve.service import Service
 from taps.serve.store import Store
 from tests.serve.conftest import ASKING, CLASSES, png

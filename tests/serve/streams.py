@@ -7,8 +7,8 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from taps.clip import Clip
 from taps.learner import Learner
+from taps.model.clip import Clip
 from taps.serve.records import StreamConfig
 from taps.serve.service import Service
 from taps.serve.stream_session import StreamSession

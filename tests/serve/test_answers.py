@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from taps.clip import Clip
 from taps.learner import Learner
+from taps.model.clip import Clip
 from taps.serve.client import Client
 from taps.serve.service import Service
 from taps.serve.store import Store

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from taps.clip import Clip
+from taps.model.clip import Clip
 from tests.serve.crowd import crowd
 from tests.serve.zygote import Zygote
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from taps.clip import Clip
+from taps.model.clip import Clip
 from taps.serve import learner_log
 from taps.serve.service import Service
 from tests.serve.conftest import beginning

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from sqlalchemy import delete
 
-from taps.clip import Clip
 from taps.errors import StateError
+from taps.model.clip import Clip
 from taps.serve import learner_log
 from taps.serve import tables as t
 from taps.serve.backup import backup

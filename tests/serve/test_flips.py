@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from sqlalchemy import text, update
 
-from taps.clip import Clip
 from taps.errors import StateError
+from taps.model.clip import Clip
 from taps.serve import tables as t
 from taps.serve.database import FILE, LEFT
 from taps.serve.doctor import recover

@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 
 from taps.cli import store as commands
 from taps.cli.label import go
-from taps.clip import Clip
 from taps.errors import StateError, TapsError
+from taps.model.clip import Clip
 from taps.serve import backup as backups
 from taps.serve import learner_log
 from taps.serve.backup import backup

@@ -13,8 +13,8 @@ import pytest
 from sqlalchemy import select
 
 from taps.cli.store import recover
-from taps.clip import Clip
 from taps.errors import StateError
+from taps.model.clip import Clip
 from taps.serve import blobs, database, guards, learner_log
 from taps.serve import store as stores
 from taps.serve import tables as t

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from taps.clip import Clip
 from taps.errors import TapsError
+from taps.model.clip import Clip
 from taps.serve.client import Client
 from taps.serve.doctor import examine
 from taps.serve.store import Store

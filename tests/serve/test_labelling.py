@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from taps import Learner
-from taps.clip import Clip
 from taps.methods.plus import ZeroShotPlusSettings
+from taps.model.clip import Clip
 from taps.serve.leases import AWAY, Leases
 from taps.serve.routes.questions import _budget
 from taps.serve.service import Service
 from taps.serve.store import Store
 from taps.serve.stream_session import StreamSession
-from taps.session.row import Row
+from taps.streams.row import Row
 from tests.serve.conftest import ASKING, CLASSES, beginning, client_of, png
 from tests.serve.test_routes import S, ask, begin, send
 

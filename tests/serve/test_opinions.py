@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from taps.clip import Clip
+from taps.model.clip import Clip
 from taps.serve.run import serving
 from taps.serve.service import Service
 from taps.serve.store import Store

@@ -11,8 +11,8 @@ from fastapi.testclient import TestClient
 from taps.data.names import read_names
 from taps.errors import ClassNameError
 from taps.learner import Learner
+from taps.model.prompts.classes import class_index
 from taps.plain_names import plain_name, refuse_alike, seen_letters
-from taps.prompts.classes import class_index
 from taps.serve.service import Service
 from tests.serve.conftest import CLASSES, beginning, png
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from taps.clip import Clip, load_clip
+from taps.model.clip import Clip, load_clip
 from taps.serve.errors import LostError
 from taps.serve.learners import STAND_IN, Processes, RemoteLearner, Threads, fresh
 from taps.serve.records import Stream

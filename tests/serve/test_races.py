@@ -18,8 +18,8 @@ from fastapi.testclient import TestClient
 from sqlalchemy import text, update
 
 from taps import files
-from taps.clip import Clip
 from taps.errors import StateError
+from taps.model.clip import Clip
 from taps.serve import blobs, database, learner_log
 from taps.serve import tables as t
 from taps.serve.backup import backup

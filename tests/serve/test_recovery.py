@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from taps.clip import Clip
 from taps.errors import StateError
+from taps.model.clip import Clip
 from taps.serve import learner_log, store
 from taps.serve.service import Service
 from taps.serve.store import Store

@@ -13,9 +13,10 @@ from typing import Any
 import httpx
 import pytest
 
-from taps.active.question import class_seconds
-from taps.clip import Clip
+from taps.asking.question import class_seconds
 from taps.data import load_dataset
+from taps.learner import alike
+from taps.model.clip import Clip
 from taps.serve import folder
 from taps.serve.errors import StoreDownError
 from taps.serve.folder import Folder, pool_settings
@@ -23,9 +24,8 @@ from taps.serve.records import StreamConfig
 from taps.serve.run import serving
 from taps.serve.service import Service
 from taps.serve.store import Store
-from taps.session import alike
-from taps.session.predict import load_learner
-from taps.session.stream import make_stream
+from taps.streams.predict import load_learner
+from taps.streams.sequence import make_stream
 
 SETTINGS = pool_settings(4, 24)
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from taps.clip import Clip
 from taps.errors import SettingsError, StateError
+from taps.model.clip import Clip
 from taps.serve.records import StreamConfig
 from taps.serve.replay import learner_of, predict_command
 from taps.serve.service import Service

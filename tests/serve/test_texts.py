@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from fastapi.testclient import TestClient
 
-from taps.clip import Clip
 from taps.learner import Learner
+from taps.model.clip import Clip
 from taps.serve.service import Service
 from taps.serve.store import Store
 from tests.serve.conftest import CLASSES, client_of, png

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from taps.clip import Clip
+from taps.model.clip import Clip
 from taps.serve import blobs, learner_log
 from taps.serve.blobs import Bin, Blobs
 from taps.serve.database import Database

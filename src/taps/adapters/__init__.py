@@ -1,4 +1,8 @@
-"""Adapters to other tools: their label files."""
+"""Files of other labelling tools.
+
+Read first: any of them: one file each.
+Must not know: streams and services.
+"""
 
 from taps.adapters.labels import (
     label_config,

@@ -19,8 +19,8 @@ from taps.data.dataset import Sample
 from taps.disk import check_table, claim
 from taps.errors import DataError, StateError
 from taps.files import csv_line, json_text, read_json, write_text
-from taps.session.record import SPEC, read_predictions, read_rows
-from taps.session.row import Row
+from taps.streams.record import SPEC, read_predictions, read_rows
+from taps.streams.row import Row
 
 FIELDS = ("predictions", "questions", "answers")
 """FiftyOne: each is one file of labels, to be merged into a field of the same name."""

@@ -1,4 +1,8 @@
-"""What every method must pass, a user's own too."""
+"""What every method must pass, from here or from outside: `check_method`.
+
+Read first: `check.py`.
+Must not know: any method by name.
+"""
 
 from taps.checks.check import Report, check_method
 from taps.checks.contract import ContractError

@@ -18,8 +18,8 @@ from taps.files import check_json
 if TYPE_CHECKING:
     import torch
 
-    from taps.bench.step import StepTimings
-    from taps.clip import Clip
+    from taps.model.clip import Clip
+    from taps.study.bench.step import StepTimings
 
 app = new_app(no_args_is_help=True)
 
@@ -59,7 +59,7 @@ class Target:
         """The device to measure on and the dtype of our frozen weights; the number of threads is set."""
         import torch
 
-        from taps.clip.load import find_device, find_dtype
+        from taps.model.clip.load import find_device, find_dtype
 
         if self.threads:
             torch.set_num_threads(self.threads)
@@ -70,7 +70,7 @@ class Target:
         """Loads once, then hands out copies."""
         import copy
 
-        from taps.clip.load import load_clip
+        from taps.model.clip.load import load_clip
 
         built_in = self.model in ("pocket",) or Path(self.model).exists() or "/" in self.model
         master = load_clip(self.model, pretrained=None if built_in else self.pretrained)
@@ -82,8 +82,8 @@ class Target:
 
     def write(self, **values: Any) -> None:
         """Figures are written as they come: an interrupted run leaves what it measured."""
-        from taps.bench.measure import machine
         from taps.files import write_json
+        from taps.study.bench.measure import machine
 
         if self.file is not None:
             device, dtype = self.place()
@@ -108,7 +108,7 @@ def step(
     quick: Annotated[bool, typer.Option("--quick", help="Two rounds: a first impression.")] = False,
 ) -> None:
     """The step per image: the published way and ours side by side, alternating."""
-    from taps.bench.step import cases, measure_step
+    from taps.study.bench.step import cases, measure_step
 
     device, dtype = target.place()
     load, rounds = target.loader(), min(repeats, 2) if quick else repeats

@@ -10,7 +10,7 @@ import typer
 from taps.cli.options import new_app, parse_list
 
 if TYPE_CHECKING:
-    from taps.clip import Clip
+    from taps.model.clip import Clip
 
 app = new_app()
 
@@ -42,8 +42,8 @@ def demo(
 
     Needs no network. The folder's own labels play the annotator; each is looked at only after its prediction.
     """
-    from taps.clip import load_clip
     from taps.disk import check_free, claim
+    from taps.model.clip import load_clip
 
     if serve:
         check_free(out / "store")
@@ -65,12 +65,12 @@ def compare(
 
     from taps.cli.terminal import StreamProgress
     from taps.data import sign_digits
-    from taps.evaluate.plan import settings_for
     from taps.files import write_text
     from taps.learner import Learner
     from taps.methods.registry import with_length
-    from taps.report.demo import page, play, what_labels_bought
-    from taps.session.stream import make_stream
+    from taps.streams.sequence import make_stream
+    from taps.study.evaluate.plan import settings_for
+    from taps.study.report.demo import page, play, what_labels_bought
 
     console, dataset, model = Console(), sign_digits(), clip.config.name
     warning = ""
@@ -111,8 +111,8 @@ def label_page(clip: Clip, place: Path, *, limit: int, views: int, rate: float, 
     from taps.serve.folder import Folder
     from taps.serve.records import StreamConfig
     from taps.serve.service import Service
-    from taps.session.options import SortOptions
-    from taps.session.stream import make_stream
+    from taps.streams.options import SortOptions
+    from taps.streams.sequence import make_stream
 
     dataset = demo_dataset()
     order = make_stream(dataset, seed).order[:limit]

@@ -13,12 +13,12 @@ from rich.table import Column
 from taps.cli.options import new_app, parse_list, with_options
 from taps.cli.terminal import RunsProgress, show_json, show_table
 from taps.errors import SettingsError
-from taps.evaluate.measures import SHORT, Measure, find_measures
-from taps.evaluate.options import Execution, Setup
+from taps.study.evaluate.measures import SHORT, Measure, find_measures
+from taps.study.evaluate.options import Execution, Setup
 
 if TYPE_CHECKING:
-    from taps.evaluate.evaluate import Outcome
-    from taps.evaluate.jobs import Job
+    from taps.study.evaluate.evaluate import Outcome
+    from taps.study.evaluate.jobs import Job
 
 app = new_app()
 GO_ON = "Run the same command with --resume to continue."
@@ -53,8 +53,8 @@ def evaluate_command(
 
     find_ray(how.ray, how)  # before the slow imports
     from taps.disk import check_free
-    from taps.evaluate.evaluate import is_evaluation
-    from taps.evaluate.plan import plan_evaluation
+    from taps.study.evaluate.evaluate import is_evaluation
+    from taps.study.evaluate.plan import plan_evaluation
 
     columns = find_measures(parse_list(measures))
     jobs, lengths = plan_evaluation(setup, wanted_methods(setup, method, baselines))
@@ -105,11 +105,11 @@ def compare(
         raise SettingsError("Give folders of results, or --dataset and --out for new ones.")
     find_ray(how.ray, how)  # before the slow imports
     from taps.disk import check_free
-    from taps.evaluate.evaluate import is_evaluation
-    from taps.evaluate.plan import plan_evaluation
-    from taps.report.compare import leaderboard, summary, write_leaderboard
-    from taps.report.published import published_means
-    from taps.report.table import markdown
+    from taps.study.evaluate.evaluate import is_evaluation
+    from taps.study.evaluate.plan import plan_evaluation
+    from taps.study.report.compare import leaderboard, summary, write_leaderboard
+    from taps.study.report.published import published_means
+    from taps.study.report.table import markdown
 
     console, outcome = Console(), None
     folder = Path(place)
@@ -147,7 +147,7 @@ def report(
     set and the model are the paper's, every measure, settings, and pictures in plots/. A page for each method
     on each data set: classes, confusions, the most confident mistakes with their images.
     """
-    from taps.report.pages import write_report
+    from taps.study.report.pages import write_report
 
     folder = Path(directory)
     written = write_report(
@@ -167,8 +167,8 @@ def report(
 
 def wanted_methods(setup: Setup, method: str, baselines: bool) -> Sequence[str]:
     """The methods that --method names, after the baselines where these are wanted."""
-    from taps.evaluate import plan
-    from taps.evaluate.jobs import ModelSpec
+    from taps.study.evaluate import plan
+    from taps.study.evaluate.jobs import ModelSpec
 
     names = parse_list(method)
     if not baselines:
@@ -185,7 +185,7 @@ def carry_out(
     how: Execution,
 ) -> Outcome:
     """Run an evaluation under progress bars; Ctrl-C says how to continue."""
-    from taps.evaluate.evaluate import evaluate
+    from taps.study.evaluate.evaluate import evaluate
 
     given: dict[str, Any] = {}
     if how.ray is not None:
@@ -202,7 +202,7 @@ def carry_out(
 
 def tell_learned(console: Console, jobs: Sequence[Job], setup: Setup) -> None:
     """Say which methods with a learned context take no richer texts, where these were given."""
-    from taps.evaluate.pooled import RICHER, block_of, learned_beside_texts
+    from taps.study.evaluate.pooled import RICHER, block_of, learned_beside_texts
 
     richer = any(block_of(job.method, job.settings) == RICHER for job in jobs)
     sentence = learned_beside_texts(job.method for job in jobs)
@@ -222,7 +222,7 @@ def tell_unfinished(console: Console, outcome: Outcome) -> None:
 
 def show(console: Console, rows: list[dict[str, Any]], out: str, measures: list[Measure]) -> None:
     """One line a method and data set, pooled over seeds; a table for each kind of class texts."""
-    from taps.evaluate.pooled import RICHER, split_rows
+    from taps.study.evaluate.pooled import RICHER, split_rows
 
     blocks = split_rows(rows)
     for block, those in blocks.items():
@@ -247,8 +247,8 @@ def show_columns(console: Console, columns: dict[str, list[str]]) -> None:
 
 def columns_of(rows: list[dict[str, Any]], measures: list[Measure]) -> dict[str, list[str]]:
     """The table's cells by the headings of its columns; measures that no run has are left out."""
-    from taps.evaluate.pooled import pool
-    from taps.evaluate.results import method_rank
+    from taps.study.evaluate.pooled import pool
+    from taps.study.evaluate.results import method_rank
 
     # What is over all 15 corruptions after ImageNet-C has no images of its own, and comes last.
     found = sorted(pool(rows), key=lambda cell: (not cell.images, cell.dataset, method_rank(cell.method)))

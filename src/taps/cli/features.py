@@ -11,8 +11,8 @@ import typer
 from taps.cli.options import new_app, parse_numbers
 
 if TYPE_CHECKING:
-    from taps.clip import Clip
     from taps.data import Dataset
+    from taps.model.clip import Clip
 
 app = new_app()
 
@@ -37,8 +37,8 @@ def features(
     Nothing is encoded twice: a stopped pass continues, damaged parts are encoded again, and changed images
     count as another data set. Stores lie in $TAPS_FEATURES, or in ~/.cache/taps/features.
     """
-    from taps.clip import load_clip
-    from taps.evaluate.jobs import StreamSpec
+    from taps.model.clip import load_clip
+    from taps.study.evaluate.jobs import StreamSpec
 
     counts = parse_numbers("--views", views)
     opened = [StreamSpec(name, str(root) if root else None, corrupt, severity).load() for name in data]
@@ -51,8 +51,8 @@ def features(
 def make_store(clip: Clip, dataset: Dataset, views: int) -> None:
     """Make a store, or what is missing of it, under a progress bar; and say where it lies."""
     from taps.cli.terminal import PassProgress
-    from taps.evaluate.features import FeatureStore, data_digest, store_key
     from taps.methods.settings import ViewSettings
+    from taps.study.evaluate.features import FeatureStore, data_digest, store_key
 
     key = replace(store_key(clip, ViewSettings(views=views)), data=data_digest(dataset))
     store = FeatureStore(key, len(dataset))

@@ -16,13 +16,13 @@ from taps.cli.options import new_app, with_options
 from taps.data.names import shown
 from taps.default import METHOD, QUICK, VIEWS
 from taps.errors import SettingsError
-from taps.session.options import ImageOptions, SortOptions
+from taps.streams.options import ImageOptions, SortOptions
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from taps.clip import Clip
     from taps.data import Dataset
+    from taps.model.clip import Clip
     from taps.serve.folder import Folder
     from taps.serve.service import Service
 
@@ -97,16 +97,16 @@ def label(options: LabelOptions, sort: SortOptions) -> None:
     from taps.data.load import check_there
 
     check_there(options.folder)  # before the slow imports
-    from taps.clip import load_clip
     from taps.disk import check_free
     from taps.methods.registry import method_settings
-    from taps.prompts.texts import read_texts
+    from taps.model.clip import load_clip
+    from taps.model.prompts.texts import read_texts
     from taps.serve.folder import Folder
     from taps.serve.opinions import ask_twice
     from taps.serve.records import StreamConfig
-    from taps.session.run import images_of, text_settings
-    from taps.session.sorting import check_sorting
-    from taps.session.stream import make_stream
+    from taps.streams.run import images_of, text_settings
+    from taps.streams.sequence import make_stream
+    from taps.streams.sorting import check_sorting
 
     check_sorting(options.folder, sort)
     folder, method = Path(options.folder), options.method
@@ -192,7 +192,7 @@ class Ending:
     def write(self, images: Folder) -> str:
         """Write and sort everything; the lines that say what is where."""
         from taps.serve.review import NONE
-        from taps.session.sorting import sort_all
+        from taps.streams.sorting import sort_all
 
         labels, predictions = images.write(self.place, long=self.long)
         found = [each for each in images.beliefs() if not images.files.is_gone(each.row)]

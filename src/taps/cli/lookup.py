@@ -58,7 +58,7 @@ def list_models(
     """List the models that are known by name: size, image side, and the weights there are."""
     if context.invoked_subcommand is not None:
         return
-    from taps.clip.config import architectures, pretrained
+    from taps.model.clip.config import architectures, pretrained
 
     rows = [
         (name, f"{facts['parameters'] / 1e6:,.0f} M", facts["image_size"], ", ".join(tags))
@@ -84,9 +84,9 @@ def show_model(
     pretrained: Pretrained = None,
 ) -> None:
     """Say what a model is, where its weights are, and the steps to use it offline."""
-    from taps.clip.config import architectures
-    from taps.clip.find import plain_name
-    from taps.clip.hub import published
+    from taps.model.clip.config import architectures
+    from taps.model.clip.find import plain_name
+    from taps.model.clip.hub import published
 
     if name == "pocket":
         print("pocket comes with the package: nothing is to be fetched.")
@@ -122,8 +122,8 @@ def pull(
     What the cache has, or open_clip's, is not fetched again; an interrupted download continues. HF_ENDPOINT,
     HF_HOME and HF_HUB_OFFLINE hold.
     """
-    from taps.clip.find import find
-    from taps.clip.hub import check_sum
+    from taps.model.clip.find import find
+    from taps.model.clip.hub import check_sum
 
     files = find(name, pretrained)
     if files.weights is None:
@@ -144,8 +144,8 @@ def import_model(
     out: Path = typer.Option(..., "--out", help="Directory for the model; it must not exist yet."),
 ) -> None:
     """Convert a file of weights into a directory that --model loads by its path."""
-    from taps.clip.find import find, write_directory
     from taps.errors import SettingsError
+    from taps.model.clip.find import find, write_directory
 
     check_new(out)
     if not file.is_file():
@@ -166,7 +166,7 @@ def verify(
     """
     if name != "pocket":
         return pull(name, pretrained)
-    from taps.embedded import embedded_folder, verify_embedded
+    from taps.model.embedded import embedded_folder, verify_embedded
 
     for file, digest in verify_embedded().items():
         print(f"{digest}  {file}")
@@ -176,7 +176,7 @@ def verify(
 @data.command("list")
 def list_sets(as_json: AsJson = False) -> None:
     """List the sets that can be called by name, and where each should lie below --root."""
-    from taps.data.registry import named_sets
+    from taps.data.sets import named_sets
 
     if as_json:
         names = ("id", "name", "classes", "images", "layout", "template")
@@ -235,7 +235,7 @@ def show_prompts(
     as_json: bool = typer.Option(False, "--json", help="Print JSON instead of text."),
 ) -> None:
     """Say what prompts are of, which model they belong to, and how they were made."""
-    from taps.prompts import Prompts
+    from taps.model.prompts import Prompts
 
     found = Prompts.from_pretrained(directory)
     facts = {
@@ -277,8 +277,8 @@ def import_checkpoint(
 ) -> None:
     """Import prompts that a public code has trained. Nothing in the file is executed."""
     from taps.cli.train import save_whole
-    from taps.clip import load_clip
-    from taps.prompts.foreign import import_prompts
+    from taps.model.clip import load_clip
+    from taps.model.prompts.foreign import import_prompts
 
     check_new(out)
     clip = load_clip(model, pretrained=pretrained, device="cpu")

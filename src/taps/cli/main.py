@@ -14,7 +14,7 @@ from typer.core import TyperGroup
 import taps
 from taps.cli.options import check_numbers, fill_bare, new_app
 from taps.errors import TapsError
-from taps.session.process import keep_freed_memory, sleep_while_waiting
+from taps.process import keep_freed_memory, sleep_while_waiting
 
 GROUPS = {  # sections of `taps --help`: each command and one line
     "Everyday": {

@@ -17,8 +17,8 @@ import typer
 
 from taps.disk import check_free
 from taps.errors import SettingsError
-from taps.evaluate.options import check_distinct
 from taps.files import check_tensors_place
+from taps.study.evaluate.options import check_distinct
 
 LARGEST = 1e15  # number that an option may be
 

@@ -17,12 +17,12 @@ from taps.cli.options import new_app, with_options
 from taps.disk import check_table, open_table
 from taps.errors import DataError, SettingsError
 from taps.files import csv_line, csv_rows
-from taps.session.options import ImageOptions, SortOptions
+from taps.streams.options import ImageOptions, SortOptions
 
 if TYPE_CHECKING:
     from taps.data import Dataset
     from taps.learner import Learner
-    from taps.session.predict import Guess
+    from taps.streams.predict import Guess
 
 app = new_app()
 HEAD = re.compile(r"path,predicted,probability(,class_\d+,probability_\d+)*,error")
@@ -72,9 +72,9 @@ def predict(
     from rich.progress import track
 
     from taps.data.names import ClassNames
-    from taps.session.predict import predict_all
-    from taps.session.run import images_of, text_settings
-    from taps.session.sorting import check_sorting
+    from taps.streams.predict import predict_all
+    from taps.streams.run import images_of, text_settings
+    from taps.streams.sorting import check_sorting
 
     check_sorting(options.folder, sort)
     check_out(options)
@@ -123,10 +123,10 @@ def watch(
     """
     from taps.data.dataset import Dataset
     from taps.data.sources import FolderSource
-    from taps.images import load_image
-    from taps.session.predict import predict_all
-    from taps.session.run import class_list
-    from taps.session.sorting import check_sorting
+    from taps.model.images import load_image
+    from taps.streams.predict import predict_all
+    from taps.streams.run import class_list
+    from taps.streams.sorting import check_sorting
 
     check_sorting(options.folder, sort)
     check_out(options)
@@ -149,8 +149,8 @@ def watch(
 
 def make_learner(options: PredictOptions, names: Sequence[str] = (), **texts: Any) -> Learner:
     """A saved learner; or zero-shot CLIP with the classes given."""
-    from taps.clip import load_clip
     from taps.learner import Learner
+    from taps.model.clip import load_clip
 
     if options.learner is not None:
         if options.classes or options.template or options.texts:
@@ -166,7 +166,7 @@ def find_learner(folder: Path, stream: str | None) -> Learner:
     """The learner of a store's stream, of a run, or one that was saved."""
     from taps.serve.guards import is_store
     from taps.serve.replay import learner_of
-    from taps.session.predict import load_learner
+    from taps.streams.predict import load_learner
 
     if is_store(folder):
         return learner_of(folder, stream)
@@ -206,7 +206,7 @@ class PredictionsCsv:
         *,
         append: bool = False,
     ) -> None:
-        from taps.session.sorting import sorter
+        from taps.streams.sorting import sorter
 
         self.classes, self.dataset, self.sorter = classes, dataset, sorter(dataset, sort)
         self.top = min(options.top, len(classes))
@@ -224,7 +224,7 @@ class PredictionsCsv:
 
     def write(self, guess: Guess) -> str | None:
         """Write one row; the image's class, or None where it could not be read."""
-        from taps.session.sorting import place_of
+        from taps.streams.sorting import place_of
 
         path = str(place_of(self.dataset, guess.path) or guess.path)
         if guess.error:

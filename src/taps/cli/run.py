@@ -11,12 +11,12 @@ import typer
 
 from taps.cli.options import new_app, with_options
 from taps.cli.terminal import Paused, StreamProgress, show_json
-from taps.session.options import RunOptions, SortOptions
+from taps.streams.options import RunOptions, SortOptions
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from taps.session.loop import Session
+    from taps.streams.loop import Session
 
 app = new_app()
 RUNS = Path("runs")
@@ -51,7 +51,7 @@ def run(
     continues a stopped run and needs no other options: they are stored with the run.
     """
     from taps.data.load import check_there
-    from taps.oracles import find_annotator
+    from taps.streams.annotators import find_annotator
 
     if not resume:  # before the slow imports
         check_there(options.folder)
@@ -60,10 +60,10 @@ def run(
 
     from taps.disk import check_free
     from taps.files import write_json
-    from taps.report.run_page import write_page
-    from taps.session.record import is_run
-    from taps.session.run import SUMMARY, open_run, summarise
-    from taps.session.sorting import check_sorting
+    from taps.streams.record import is_run
+    from taps.streams.run import SUMMARY, open_run, summarise
+    from taps.streams.sorting import check_sorting
+    from taps.study.report.run_page import write_page
 
     console = Console(stderr=as_json)
     options, out, resume = choose_run(context, options, out, resume=resume)
@@ -88,8 +88,8 @@ def run(
 
 def sort_images(console: Console, session: Session, sort: SortOptions) -> None:
     """Sort the images of a run that is over; those that were deleted or replaced meanwhile are left out."""
-    from taps.session.run import other_pictures
-    from taps.session.sorting import sort_run
+    from taps.streams.run import other_pictures
+    from taps.streams.sorting import sort_run
 
     if sort.sort_into is not None:
         folder, dataset = session.record.folder, session.stream.dataset
@@ -104,8 +104,8 @@ def choose_run(
     context: typer.Context, options: RunOptions, out: Path | None, *, resume: bool
 ) -> tuple[RunOptions, Path, bool]:
     """What to run and where; and whether there is a run to continue."""
-    from taps.session.record import SPEC
-    from taps.session.run import last_run, resumed_options
+    from taps.streams.record import SPEC
+    from taps.streams.run import last_run, resumed_options
 
     if not resume:
         images = Path(options.folder or "run").resolve().stem
@@ -121,9 +121,9 @@ def choose_run(
 
 def stream_through(console: Console, session: Session, *, repredict: bool = True) -> None:
     """Follow the stream under a progress bar; Ctrl-C says what is saved and how to continue."""
-    from taps.oracles import is_repeatable
-    from taps.session.final import forget_final, repredict_all
-    from taps.session.loop import follow
+    from taps.streams.annotators import is_repeatable
+    from taps.streams.final import forget_final, repredict_all
+    from taps.streams.loop import follow
 
     total, out = len(session.stream), session.record.folder
     try:
@@ -148,7 +148,7 @@ def stream_through(console: Console, session: Session, *, repredict: bool = True
 def show(console: Console, summary: dict[str, Any], out: Path) -> None:
     from rich.table import Column, Table
 
-    from taps.report.run_page import final_cell
+    from taps.study.report.run_page import final_cell
 
     cells = {
         "images": str(summary["n"]),

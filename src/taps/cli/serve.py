@@ -8,11 +8,11 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from taps.cli.options import new_app, with_options
-from taps.evaluate.options import Execution
 from taps.serve.options import Limits, ServeOptions
+from taps.study.evaluate.options import Execution
 
 if TYPE_CHECKING:
-    from taps.clip import Clip
+    from taps.model.clip import Clip
 
 app = new_app()
 
@@ -30,7 +30,7 @@ def serve(options: ServeOptions, limits: Limits) -> None:
     find_ray(options.ray, share)  # before the slow imports
     import torch
 
-    from taps.clip import load_clip
+    from taps.model.clip import load_clip
     from taps.serve import telemetry
     from taps.serve.labelstudio import LabelStudio
     from taps.serve.run import make_server
@@ -71,7 +71,7 @@ def executors_for(options: ServeOptions, clip: Clip, stack: ExitStack, share: Ex
         return stack.enter_context(Processes(clip, processes)) if processes else None
     from taps.cluster.connect import connected
     from taps.cluster.executors import RayExecutors
-    from taps.evaluate.jobs import ModelSpec
+    from taps.study.evaluate.jobs import ModelSpec
 
     ray = stack.enter_context(connected(options.ray, share))
     model = ModelSpec(options.model, options.pretrained)

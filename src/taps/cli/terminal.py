@@ -15,11 +15,11 @@ from rich.table import Column, Table
 from taps.files import json_text
 
 if TYPE_CHECKING:
-    from taps.evaluate.jobs import Job
-    from taps.evaluate.pool import Watch
-    from taps.oracles import Oracle, Reply
-    from taps.session.score import RunningScore, StreamStep
-    from taps.training.train import EpochProgress
+    from taps.streams.annotators import Oracle, Reply
+    from taps.streams.score import RunningScore, StreamStep
+    from taps.study.evaluate.jobs import Job
+    from taps.study.evaluate.pool import Watch
+    from taps.study.training.train import EpochProgress
     from taps.types import Query
 
 
@@ -185,6 +185,6 @@ class Paused:
             self.bar.start()
 
     def corrections(self) -> list[tuple[Query, Reply]]:
-        from taps.oracles import corrections
+        from taps.streams.annotators import corrections
 
         return corrections(self.person)

@@ -14,12 +14,12 @@ from taps.cli.options import check_new, new_app, unfinished_beside, with_options
 from taps.disk import dissolve, new_folder
 from taps.errors import DataError, SettingsError
 from taps.files import remove_tensors
-from taps.training.options import PARTS, StatsCluster, StatsOptions
+from taps.study.training.options import PARTS, StatsCluster, StatsOptions
 
 if TYPE_CHECKING:
     from taps.data import Dataset
-    from taps.prompts import Prompts
-    from taps.prompts.source import SourceStats
+    from taps.model.prompts import Prompts
+    from taps.model.prompts.source import SourceStats
 
 app = new_app()
 stats_app = new_app(invoke_without_command=True)
@@ -71,10 +71,10 @@ class TrainOptions:
 def train(options: TrainOptions) -> None:
     """Train prompts on a few images of each class; after every epoch it may be stopped and resumed."""
     from taps.cli.terminal import TrainingProgress
-    from taps.clip import load_clip
     from taps.data import few_shot
-    from taps.training.recipe import recipe_for
-    from taps.training.train import train_prompts
+    from taps.model.clip import load_clip
+    from taps.study.training.recipe import recipe_for
+    from taps.study.training.train import train_prompts
 
     family, out = options.family, options.out
     recipe = recipe_for(family, epochs=options.epochs, batch=options.batch, lr=options.lr)
@@ -190,9 +190,9 @@ def collect(
 ) -> SourceStats:
     """The statistics, made here or on a cluster."""
     from taps.cli.terminal import PassProgress
-    from taps.clip import load_clip
-    from taps.prompts.choose import vision_prompts
-    from taps.training.stats import collect_stats, parse_layers
+    from taps.model.clip import load_clip
+    from taps.model.prompts.choose import vision_prompts
+    from taps.study.training.stats import collect_stats, parse_layers
 
     clip = load_clip(options.model, pretrained=options.pretrained, device=options.device)
     layers = parse_layers(options.layers, clip)
@@ -227,7 +227,7 @@ def merge(
     precise: Precise = False,
 ) -> None:
     """Merge statistics of several sets of images into those of all of them."""
-    from taps.prompts.source import SourceStats, merge_stats
+    from taps.model.prompts.source import SourceStats, merge_stats
 
     check_new(out)
     save(merge_stats([SourceStats.load(file) for file in files]), out, precise)

@@ -1,1 +1,5 @@
-"""Work spread over a Ray cluster: the runs of an evaluation, the parts of source statistics."""
+"""Work on a Ray cluster: evaluations, statistics, services.
+
+Read first: `runs.py`.
+Must not know: the command line.
+"""

@@ -11,7 +11,7 @@ from typing import Any
 
 from taps.cluster.machines import ResourceShare, check_share, places
 from taps.errors import SettingsError
-from taps.evaluate.options import Execution
+from taps.study.evaluate.options import Execution
 
 log = logging.getLogger("taps")
 PATIENCE = 5.0  # seconds for a head to take a connection, and to answer

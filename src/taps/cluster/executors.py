@@ -15,13 +15,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from taps.clip import load_clip
 from taps.cluster.machines import Origin, Resources, why_unfit
 from taps.disk import temporary_folder, write_bytes
-from taps.evaluate.jobs import ModelSpec
-from taps.evaluate.options import Execution
+from taps.model.clip import load_clip
 from taps.serve.errors import LostError
 from taps.serve.learners import Executor, Learners, reply
+from taps.study.evaluate.jobs import ModelSpec
+from taps.study.evaluate.options import Execution
 
 log = logging.getLogger("taps.serve")
 START = 60.0  # seconds for the first actors to load the model; later streams go to those that have

@@ -14,8 +14,8 @@ from typing import Any
 
 from taps import __version__
 from taps.errors import SettingsError
-from taps.evaluate.options import Execution
-from taps.training.options import StatsCluster
+from taps.study.evaluate.options import Execution
+from taps.study.training.options import StatsCluster
 
 LEAST = 0.0001  # the smallest share of a core or a GPU that Ray hands out
 NODE = "ray.io/node-id"  # Ray's label of a machine
@@ -111,7 +111,7 @@ def places(nodes: Sequence[dict[str, Any]], share: ResourceShare) -> int:
     """How many processes fit on the machines of a cluster at a time.
 
     >>> machine = {"Alive": True, "Resources": {"CPU": 16.0, "GPU": 2.0}}
-    >>> from taps.evaluate.options import Execution
+    >>> from taps.study.evaluate.options import Execution
     >>> places([machine, machine], Execution(gpus_per_run=0.5, cpus_per_run=3))
     8
     """

@@ -1,4 +1,4 @@
-"""The runs of an evaluation on a Ray cluster: what `taps.evaluate.pool` does on one machine."""
+"""The runs of an evaluation on a Ray cluster: what `taps.study.evaluate.pool` does on one machine."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from taps.cluster.connect import connected
 from taps.cluster.machines import NODE, Origin, Resources, origin, this_machine
 from taps.cluster.tasks import CANCELLED, LOST, RETRIES, UNFIT, Tasks
 from taps.errors import SettingsError, TapsError
-from taps.evaluate.jobs import Job, prepare, quiet_logs
-from taps.evaluate.options import Execution
-from taps.evaluate.pool import NOT_BEGUN, Watch, attempt, late, note
+from taps.study.evaluate.jobs import Job, prepare, quiet_logs
+from taps.study.evaluate.options import Execution
+from taps.study.evaluate.pool import NOT_BEGUN, Watch, attempt, late, note
 
 log = logging.getLogger("taps")
 SILENCE = 60.0  # seconds without the board after which a worker ends: its run starts again elsewhere
 
 
 def run_on_ray(jobs: Sequence[Job], out: Path, how: Execution, watch: Watch) -> dict[int, str]:
-    """Carry out many runs on a cluster; arguments and result are those of `taps.evaluate.pool.run_jobs`.
+    """Carry out many runs on a cluster; arguments and result are those of `study.evaluate.pool.run_jobs`.
 
     Every machine must see data sets and the folder at the same paths. A run whose worker or machine is lost
     starts again elsewhere from the last sample it committed.

@@ -10,7 +10,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from taps.clip import Clip, load_clip
 from taps.cluster.connect import DEFAULT, connected
 from taps.cluster.machines import Origin, Resources, origin, this_machine
 from taps.cluster.tasks import LOST, RETRIES, UNFIT, Tasks
@@ -18,11 +17,12 @@ from taps.data import Dataset
 from taps.disk import claim, dissolve
 from taps.errors import DataError, ImageError, StateError, TapsError
 from taps.files import holds, read_json, write_json
-from taps.prompts import Prompts
-from taps.prompts.choose import vision_prompts
-from taps.prompts.source import SourceStats, merge_stats
-from taps.training.options import PARTS, StatsCluster, StatsOptions
-from taps.training.stats import NothingReadableError, collect_stats, parse_layers
+from taps.model.clip import Clip, load_clip
+from taps.model.prompts import Prompts
+from taps.model.prompts.choose import vision_prompts
+from taps.model.prompts.source import SourceStats, merge_stats
+from taps.study.training.options import PARTS, StatsCluster, StatsOptions
+from taps.study.training.stats import NothingReadableError, collect_stats, parse_layers
 
 log = logging.getLogger("taps")
 

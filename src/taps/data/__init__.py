@@ -1,12 +1,16 @@
-"""Data sets: folders, archives, manifests and named sets; streams over them; corruptions."""
+"""What is streamed: data sets, splits, orders, changed pixels.
+
+Read first: `load.py`: a name or a path becomes a `Dataset`.
+Must not know: models and learners.
+"""
 
 from taps.data.check import Check, check_dataset
 from taps.data.corrupt import KINDS, corrupt, corrupt_dataset
 from taps.data.dataset import Dataset, Sample
 from taps.data.load import load_dataset
-from taps.data.registry import NamedSet, find_set, named_sets
+from taps.data.orders import domains_in_turn, few_shot, ordered_by_class, stream_order, subset_classes
 from taps.data.sample import demo_dataset, sign_digits
-from taps.data.streams import domains_in_turn, few_shot, ordered_by_class, stream_order, subset_classes
+from taps.data.sets import NamedSet, find_set, named_sets
 from taps.data.survey import Finding
 
 __all__ = [

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from taps.data.load import load_dataset
-from taps.data.registry import NamedSet, find_set, named_sets
+from taps.data.sets import NamedSet, find_set, named_sets
 from taps.data.survey import Finding, Survey, survey_set
 from taps.errors import DataError, ImageError
 

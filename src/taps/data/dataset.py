@@ -105,7 +105,7 @@ class Dataset:
 
     def image(self, index: int) -> PixelArray:
         """The decoded and transformed pixels of one sample; an `ImageError` names a file that is broken."""
-        from taps.images.decode import load_image
+        from taps.model.images.decode import load_image
 
         key = self.samples[index].key
         pixels = load_image(self.source.read(key), name=key)

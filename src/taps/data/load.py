@@ -11,7 +11,7 @@ from taps.data.dataset import Dataset
 from taps.data.folder import load_folder
 from taps.data.manifest import MANIFEST_SUFFIXES, load_manifest
 from taps.data.names import normalised, read_names
-from taps.data.registry import NamedSet, find_set
+from taps.data.sets import NamedSet, find_set
 from taps.data.sources import FolderSource, split_archive
 from taps.data.survey import survey_set
 from taps.errors import DataError

@@ -7,7 +7,7 @@ from pathlib import Path
 from taps.data.corrupt import corrupt_dataset
 from taps.data.dataset import Dataset
 from taps.data.folder import load_folder
-from taps.embedded import embedded
+from taps.model.embedded import embedded
 
 CORRUPTIONS = ("gaussian_noise", "gaussian_blur", "contrast", "sketch")
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from taps.data.names import read_text
-from taps.data.registry import NamedSet, compact
+from taps.data.sets import NamedSet, compact
 from taps.errors import DataError
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from taps.data.dataset import Sample
 from taps.data.facts import imagenet_names
 from taps.data.names import WNID, shown
-from taps.data.registry import NamedSet, official_classes, spelling_key
+from taps.data.sets import NamedSet, official_classes, spelling_key
 from taps.data.sources import FolderSource, Listing
 from taps.data.splits import Entry, find_roots, read_entries
 from taps.errors import DataError

@@ -1,5 +1,5 @@
-"""The label head: predictors fitted to the labels in closed form, mixed by how well each predicts them.
+"""The label head: it learns from answers in numpy, and predicts on arrays of numpy or torch.
 
-Everything is in double precision. Learning is in numpy, on the host. Predicting is one code for numpy's
-arrays and, beside a model on a GPU, torch's tensors (`arrays`, `on_device`).
+Read first: `head.py`, then `experts.py` and `mixture.py`.
+Must not know: CLIP, views and streams: features come in, probabilities go out.
 """

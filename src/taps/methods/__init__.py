@@ -1,6 +1,10 @@
-"""One file a method, and a registry they enter themselves into."""
+"""The public interface of methods, the paper's, those of its tables, and any of them with a label head.
 
-from taps.adapt.memory import ReplayItem
+Read first: `taps.py`: the paper as a function that runs; `base.py`: what a method is.
+Must not know: learners, data sets and services.
+"""
+
+from taps.learning.memory import ReplayItem
 from taps.methods.base import BatchedMethod, HeadInputs, Method, MethodOutput, Snapshot
 from taps.methods.features import EncodedImage, FeatureMethod, State
 from taps.methods.registry import find_method, list_methods, method, method_settings

@@ -13,12 +13,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from taps.adapt.graphs import batch_size
-from taps.adapt.memory import ReplayItem
-from taps.adapt.optimiser import Moments
 from taps.errors import QueryError, SettingsError
-from taps.prompts import Parameters, Prompts
-from taps.prompts.classifier import Classifier
+from taps.learning.fast import batch_size
+from taps.learning.memory import ReplayItem
+from taps.learning.optimiser import Moments
+from taps.model.prompts import Parameters, Prompts
+from taps.model.prompts.classifier import Classifier
 from taps.types import Answer, FloatArray
 
 
@@ -95,7 +95,7 @@ def to_array(tensor: Tensor) -> NDArray[np.float64]:
 
 
 def prompts_snapshot(prompts: Prompts, parameters: Mapping[str, Tensor]) -> Snapshot:
-    """The prompts a method began with; `taps.checkpoint` makes them again from it."""
+    """The prompts a method began with; `taps.learner.checkpoint` makes them again from it."""
     return Snapshot(with_prefix("anchor.", parameters), {"kind": prompts.kind, "suffix": prompts.suffix})
 
 

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 from torch import Tensor
 
-from taps.adapt.gradient import point_at
-from taps.clip import Clip
 from taps.errors import SettingsError
+from taps.learning.gradient import point_at
 from taps.methods import EncodedImage, HeadInputs, method
 from taps.methods.contexts import ContextSettings, ContextTuner
-from taps.prompts import prompt_tokens
-from taps.prompts.choose import trained_prompts
-from taps.prompts.classify import placed, prompt_classifier
+from taps.model.clip import Clip
+from taps.model.prompts import prompt_tokens
+from taps.model.prompts.choose import trained_prompts
+from taps.model.prompts.classify import placed, prompt_classifier
 
 
 class CocoopTptSettings(ContextSettings):

@@ -11,16 +11,16 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from taps.adapt.gradient import Gradient, Point, point_at, to_parameters
-from taps.adapt.losses import mean_entropy
-from taps.adapt.optimiser import adamw, fresh_moments
-from taps.clip import Clip
 from taps.errors import PromptsError
+from taps.learning.gradient import Gradient, Point, point_at, to_parameters
+from taps.learning.losses import mean_entropy
+from taps.learning.optimiser import adamw, fresh_moments
 from taps.methods import EncodedImage, FeatureMethod, Snapshot, ViewSettings, setting
 from taps.methods.base import prompts_snapshot
-from taps.prompts import Prompts
-from taps.prompts.choose import choose_prompts
-from taps.prompts.classify import placed, prompt_classifier
+from taps.model.clip import Clip
+from taps.model.prompts import Prompts
+from taps.model.prompts.choose import choose_prompts
+from taps.model.prompts.classify import placed, prompt_classifier
 from taps.saved import check_plain, whole
 
 

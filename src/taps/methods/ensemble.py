@@ -8,12 +8,12 @@ from pathlib import Path
 import torch.nn.functional as F
 from torch import Tensor
 
-from taps.adapt.losses import mean_entropy, mean_log_probs, select_confident
-from taps.clip import Clip
+from taps.learning.losses import mean_entropy, mean_log_probs, select_confident
 from taps.methods import ViewSettings, method, setting
 from taps.methods.frozen import Frozen
-from taps.prompts import Prompts
-from taps.prompts.choose import choose_prompts
+from taps.model.clip import Clip
+from taps.model.prompts import Prompts
+from taps.model.prompts.choose import choose_prompts
 
 
 class EnsembleSettings(ViewSettings):

@@ -14,16 +14,16 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from taps.adapt.graphs import batch_size
-from taps.adapt.graphs.features import frozen_features
-from taps.adapt.losses import mean_entropy, mean_log_probs
-from taps.adapt.memory import ReplayItem, check_item
-from taps.clip import Clip
+from taps.learning.fast import batch_size
+from taps.learning.fast.features import frozen_features
+from taps.learning.losses import mean_entropy, mean_log_probs
+from taps.learning.memory import ReplayItem, check_item
 from taps.methods.base import BatchedMethod, HeadInputs, Method, MethodOutput, Snapshot
 from taps.methods.settings import TextSettings
-from taps.prompts import Prompts
-from taps.prompts.classifier import Classifier
-from taps.prompts.classify import text_classifier
+from taps.model.clip import Clip
+from taps.model.prompts import Prompts
+from taps.model.prompts.classifier import Classifier
+from taps.model.prompts.classify import text_classifier
 from taps.saved import check_like
 
 State = dict[str, Tensor]

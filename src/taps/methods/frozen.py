@@ -13,16 +13,16 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from taps.adapt.losses import mean_entropy
-from taps.clip import Clip
 from taps.errors import SettingsError
+from taps.learning.losses import mean_entropy
 from taps.methods import HeadInputs, MethodOutput, Snapshot, TextSettings, method
 from taps.methods.base import prompts_snapshot
 from taps.methods.features import EncodingMethod
-from taps.prompts import Prompts
-from taps.prompts.choose import starting_prompts
-from taps.prompts.classify import class_features, placed, prompt_classifier, text_classifier
-from taps.prompts.families import FAMILIES, Parameters
+from taps.model.clip import Clip
+from taps.model.prompts import Prompts
+from taps.model.prompts.choose import starting_prompts
+from taps.model.prompts.classify import class_features, placed, prompt_classifier, text_classifier
+from taps.model.prompts.families import FAMILIES, Parameters
 
 Rule = Callable[[Tensor], tuple[Tensor, Tensor]]
 """Logits of the views [N, K] → probabilities [K] and the entropy of the prediction."""

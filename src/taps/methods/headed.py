@@ -15,10 +15,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from taps.active.acquisition import RULES, Acquisition, narrowness, novelty
-from taps.active.question import KINDS, YES_NO_SECONDS
-from taps.adapt.graphs.capture import CudaCapture
-from taps.adapt.memory import check_item
+from taps.asking.question import KINDS, YES_NO_SECONDS
+from taps.asking.rules import RULES, Acquisition, narrowness, novelty
 from taps.default import ACQUISITION
 from taps.errors import QueryError
 from taps.head.experts import HeadSettings
@@ -26,7 +24,9 @@ from taps.head.head import DOUBT, Head, LabelledExample
 from taps.head.history import History
 from taps.head.neighbours import NEAR, Neighbourhood, RecentImages, row_length
 from taps.head.notes import notes_on
-from taps.head.on_device import DeviceHead
+from taps.learning.fast.capture import CudaCapture
+from taps.learning.fast.device_head import DeviceHead
+from taps.learning.memory import check_item
 from taps.methods import Asking, BatchedMethod, Method, MethodOutput, ReplayItem, Snapshot, setting
 from taps.methods.base import to_array, to_arrays, to_tensors, with_prefix, without_prefix
 from taps.saved import check_plain, text
@@ -41,7 +41,7 @@ class HeadedSettings(Asking):
 
     Attributes:
         policy: "paced" (the highest scores, at an exact rate), or one of the policies of `taps`.
-        acquisition: The asking rule (`taps.active.acquisition`), which scores each image.
+        acquisition: The asking rule (`taps.asking.rules`), which scores each image.
         explore: Share of the questions that are put at random, whatever `acquisition` is. From their
             answers the learner estimates how good all its predictions are.
         refit: How many of the last labels are refitted with every new one; older ones keep their weight.

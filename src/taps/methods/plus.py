@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from taps.clip import Clip
 from taps.default import FRACTION, VIEWS
 from taps.methods import Settings, find_method
 from taps.methods.ensemble import EnsembleSettings
@@ -15,6 +14,7 @@ from taps.methods.headed import Headed, HeadedSettings
 from taps.methods.registry import METHODS, Registered, register_head
 from taps.methods.taps import TapsSettings
 from taps.methods.zero_shot import ZeroShotSettings
+from taps.model.clip import Clip
 
 
 class TapsPlusSettings(HeadedSettings, TapsSettings):

@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from taps.clip import Clip
 from taps.errors import SettingsError
 from taps.methods.base import Method
 from taps.methods.settings import Asking, Settings
+from taps.model.clip import Clip
 from taps.registry import Registry
 
 Build = Callable[[Clip, tuple[str, ...], Any, int], Method]
@@ -59,7 +59,7 @@ class Registered:
         return {field.name for field in fields(self.settings)} - ({"texts"} if self.learned else set())
 
 
-METHODS = Registry[Registered]("method", home="taps.methods")
+METHODS = Registry[Registered]("method", "taps.methods", "taps.rivals")
 _HEADS: list[Callable[[str], Registered]] = []
 
 

@@ -15,15 +15,15 @@ from typing import Any, ClassVar, cast, dataclass_transform
 
 from torch import Tensor
 
-from taps.active.base import POLICIES
-from taps.active.buffer import EVICTIONS
-from taps.active.question import YES_NO_SECONDS
-from taps.adapt.graphs import ENGINES
-from taps.adapt.losses import select_confident
+from taps.asking.base import POLICIES
+from taps.asking.buffer import EVICTIONS
+from taps.asking.question import YES_NO_SECONDS
 from taps.errors import SettingsError
-from taps.images.views import BACKENDS
-from taps.prompts import Prompts
-from taps.prompts.source import SourceStats
+from taps.learning.fast import ENGINES
+from taps.learning.losses import select_confident
+from taps.model.images.views import BACKENDS
+from taps.model.prompts import Prompts
+from taps.model.prompts.source import SourceStats
 from taps.registry import nearest
 
 # Plain types by name: what a value may be, and how an error calls it.
@@ -247,7 +247,7 @@ class Asking(Settings):
     """For methods that ask an annotator: about which images, and how often.
 
     Attributes:
-        policy: How scores become questions at a rate; "dynamic" is Algorithm 1 (`taps.active`).
+        policy: How scores become questions at a rate; "dynamic" is Algorithm 1 (`taps.asking`).
         rate: Share of images to ask about; 1 for every image.
         warmup: T_min, images before the threshold is estimated.
         tau0: τ0, threshold until then, in nats; 2 in the paper.

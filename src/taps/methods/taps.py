@@ -16,28 +16,28 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from taps.active.base import Decision, Policy
-from taps.active.buffer import Buffer
-from taps.active.dynamic import Dynamic
-from taps.active.policy import first_threshold
-from taps.adapt.alignment import Alignment, find_alignment
-from taps.adapt.gradient import Gradient, point_at
-from taps.adapt.graphs import Engine, Start, report, shared_start
-from taps.adapt.memory import Memory, ReplayItem, check_item, replay_item_from
-from taps.adapt.optimiser import fresh_moments
-from taps.adapt.step import StepResult, StepSettings, take_step
-from taps.adapt.warm_up import try_step_kernels
-from taps.clip import Clip
+from taps.asking.base import Decision, Policy
+from taps.asking.buffer import Buffer
+from taps.asking.dynamic import Dynamic
+from taps.asking.policy import first_threshold
 from taps.errors import SettingsError, StateError
-from taps.images.views import make_views, sample_generator
+from taps.learning.alignment import Alignment, find_alignment
+from taps.learning.fast import Engine, Start, report, shared_start
+from taps.learning.fast.warm_up import try_step_kernels
+from taps.learning.gradient import Gradient, point_at
+from taps.learning.memory import Memory, ReplayItem, check_item, replay_item_from
+from taps.learning.optimiser import fresh_moments
+from taps.learning.step import StepResult, StepSettings, take_step
 from taps.methods import AskSettings, BatchedMethod, HeadInputs, MethodOutput, Snapshot, TuneSettings, method
 from taps.methods.base import tuned_from, tuned_tensors, with_prefix, without_prefix
 from taps.methods.collapse_guard import CollapseGuard
 from taps.methods.settings import reset_period
-from taps.prompts import Parameters, Prompts
-from taps.prompts.choose import starting_prompts
-from taps.prompts.classifier import Classifier
-from taps.prompts.classify import placed, prompt_classifier
+from taps.model.clip import Clip
+from taps.model.images.views import make_views, sample_generator
+from taps.model.prompts import Parameters, Prompts
+from taps.model.prompts.choose import starting_prompts
+from taps.model.prompts.classifier import Classifier
+from taps.model.prompts.classify import placed, prompt_classifier
 from taps.saved import check_arrays, check_like, check_plain, flag, whole
 from taps.types import PixelArray
 
@@ -68,7 +68,7 @@ def as_printed(
     Args:
         images: Pixels H×W×3, one image after the other.
         expert: Says the class of image t; called only where the method asks.
-        classifier: The frozen model and the class names (`taps.prompts.classify.prompt_classifier`).
+        classifier: The frozen model and the class names (`taps.model.prompts.classify.prompt_classifier`).
         prompts: Those that are tuned, trained on a source set.
         s: α, β, γ, ρ, L, T_min, τ0 and the learning rate under their names in this package.
         classes: Their names, where images are aligned to the statistics of their class (γ).

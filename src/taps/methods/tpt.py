@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 
-from taps.active.policy import Quantile
-from taps.clip import Clip
+from taps.asking.policy import Quantile
 from taps.methods import TuneSettings, method, setting
 from taps.methods.taps import PromptTuner
+from taps.model.clip import Clip
 
 
 class TptSettings(TuneSettings):

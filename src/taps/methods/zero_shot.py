@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from taps.clip import Clip
 from taps.methods import TextSettings, method
 from taps.methods.frozen import Frozen, view_zero
+from taps.model.clip import Clip
 
 
 class ZeroShotSettings(TextSettings):

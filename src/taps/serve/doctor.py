@@ -19,7 +19,7 @@ from taps.serve.migrations import known_version
 from taps.serve.records import Stream
 from taps.serve.replay import LOST, lost_images
 from taps.serve.store import FOLDERS, Store
-from taps.session.log import PREDICTED
+from taps.streams.log import PREDICTED
 
 NO_START = "The service does not start: "
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from taps.serve.records import Event
-from taps.session.row import Row
+from taps.streams.row import Row
 
 News = tuple[Event, Row | None]
 CAPACITY = 1000  # events a subscriber may be behind; then it is cut off and catches up from the log

@@ -12,8 +12,8 @@ from taps.files import csv_line, json_text
 from taps.serve.errors import GoneError
 from taps.serve.records import Stream
 from taps.serve.store import Store
-from taps.session.class_folders import ClassFolders
-from taps.session.row import ANSWER, LABELLED, Row
+from taps.streams.class_folders import ClassFolders
+from taps.streams.row import ANSWER, LABELLED, Row
 
 COLUMNS = (
     "id", "at", "name", "image", "predicted", "probability", "entropy", "score", "threshold", "asked",

@@ -24,8 +24,8 @@ from taps.data import Dataset
 from taps.data.names import shown
 from taps.errors import DataError, ImageError, SettingsError
 from taps.files import write_text
-from taps.images.prefetch import prefetch
-from taps.methods.known import Prepared
+from taps.learner.prepared import Prepared
+from taps.model.images.prefetch import prefetch
 from taps.serve.errors import LostError, StoreDownError, TooManyError
 from taps.serve.export import as_csv
 from taps.serve.folder_files import FolderFiles
@@ -36,8 +36,8 @@ from taps.serve.review import COLUMNS, Belief, beliefs_of, csv_text
 from taps.serve.service import Service
 from taps.serve.stream_session import Outcome, StreamSession
 from taps.serve.tokens import Tokens
-from taps.session.log import ANSWERED, SKIPPED
-from taps.session.row import LABELLED, OPEN, UNQUERIED, Row
+from taps.streams.log import ANSWERED, SKIPPED
+from taps.streams.row import LABELLED, OPEN, UNQUERIED, Row
 
 T = TypeVar("T")
 WHO = "folder"

@@ -8,8 +8,8 @@ from contextlib import suppress
 
 from taps.data import Dataset
 from taps.errors import DataError, ImageError
-from taps.session.row import Row
-from taps.session.sorting import place_of
+from taps.streams.row import Row
+from taps.streams.sorting import place_of
 
 GONE = ""  # the digest of a file that is no more
 Stat = tuple[int, int, int]

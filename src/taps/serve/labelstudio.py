@@ -31,7 +31,7 @@ from taps.serve.options import Limits
 from taps.serve.records import StreamConfig
 from taps.serve.service import Service
 from taps.serve.stream_session import Outcome, StreamSession
-from taps.session.row import LABELLED
+from taps.streams.row import LABELLED
 
 log = logging.getLogger("taps.serve")
 

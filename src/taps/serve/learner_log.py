@@ -17,7 +17,7 @@ from taps.serve.learners import Executor, RemoteLearner
 from taps.serve.records import Event, Stream
 from taps.serve.replay import image_of, restore
 from taps.serve.store import Store
-from taps.session.row import OPEN, Row
+from taps.streams.row import OPEN, Row
 
 log = logging.getLogger("taps.serve")
 

@@ -26,17 +26,17 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from taps.clip import Clip
-from taps.clip.load import SharedClip
-from taps.images.decode import load_image
 from taps.learner import Learner
-from taps.methods.answers import normalise_answer
-from taps.methods.known import Prepared, ViewedImage
+from taps.learner.alike import nearest
+from taps.learner.answers import normalise_answer
+from taps.learner.prepared import Prepared, ViewedImage
+from taps.model.clip import Clip
+from taps.model.clip.load import SharedClip
+from taps.model.images.decode import load_image
+from taps.process import for_children
 from taps.serve.errors import LostError
 from taps.serve.records import Stream
-from taps.session.alike import nearest
-from taps.session.log import apply
-from taps.session.process import for_children
+from taps.streams.log import apply
 from taps.types import Answer, Prediction
 
 log = logging.getLogger("taps.serve")
@@ -318,7 +318,7 @@ class RemoteLearner:
         return by_index.named(self.classes)
 
     def apply(self, kind: str, id: int | None, value: Any = None) -> None:
-        """Give it an event, as `taps.session.log.apply` does."""
+        """Give it an event, as `taps.streams.log.apply` does."""
         self.classes = self.executor.call("apply", self.key, kind, id, value)
 
     def nearest(self, id: int, others: Sequence[int], most: int) -> list[int]:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 from PIL import Image
 
-from taps.images.decode import FORMATS as KNOWN
+from taps.model.images.decode import FORMATS as KNOWN
 from taps.serve.errors import FormatError, TooLargeError, TooManyError
 from taps.serve.options import Limits
 from taps.serve.pieces import check_pieces

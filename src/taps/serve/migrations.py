@@ -7,7 +7,7 @@ from sqlalchemy import Connection, inspect, select
 from taps.errors import StateError
 from taps.serve import tables as t
 from taps.serve.tables import metadata
-from taps.session import log
+from taps.streams import log
 
 VERSION_TABLE = "alembic_version"  # its name in every store
 VERSION = "0005"

@@ -7,20 +7,23 @@ labelling the image again.
 from __future__ import annotations
 
 import time
+from collections import Counter
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 
+import numpy as np
 from pydantic import BaseModel, Field
 
-from taps.evaluate.statistics import alpha_interval, krippendorff_alpha
 from taps.serve import schemas as s
 from taps.serve.records import Event
 from taps.serve.store import Store
 from taps.serve.stream_session import AnswerResult, StreamSession
-from taps.session.log import ANSWERED, OPINION, UNDONE
-from taps.session.row import UNQUERIED, Row
+from taps.streams.log import ANSWERED, OPINION, UNDONE
+from taps.streams.row import UNQUERIED, Row
 from taps.types import Answer
 
+ALPHA_DRAWS = 500  # of the images, with replacement, for the interval of α
 GOLD = "gold"  # the annotator of known answers
 
 
@@ -161,3 +164,36 @@ def agreement_of(store: Store, stream: int) -> Agreed:
         known=gold,
         open=[Disagreement(prediction=row, said=words[id]) for id, row in rows.items()],
     )
+
+
+def krippendorff_alpha(units: Sequence[Sequence[Hashable]]) -> float | None:
+    """Krippendorff's α for classes: 1 − observed / expected disagreement; None where nothing is expected.
+
+    Args:
+        units: The answers that each image was given. Images with one answer do not count.
+
+    >>> krippendorff_alpha([["cat", "cat"], ["dog", "dog"]]), krippendorff_alpha([["cat", "cat"]])
+    (1.0, None)
+    """
+    paired = [Counter(unit) for unit in units if len(unit) > 1]
+    totals = sum(paired, Counter())
+    answers = totals.total()
+    expected = answers**2 - sum(count**2 for count in totals.values())
+    if not expected:
+        return None
+    observed = sum(
+        (unit.total() ** 2 - sum(count**2 for count in unit.values())) / (unit.total() - 1) for unit in paired
+    )
+    return float(1 - (answers - 1) * observed / expected)
+
+
+def alpha_interval(units: Sequence[Sequence[Hashable]], seed: int = 0) -> tuple[float, float] | None:
+    """The middle 95 % of α over images drawn with replacement; None where α is not known."""
+    paired = [unit for unit in units if len(unit) > 1]
+    if krippendorff_alpha(paired) is None:
+        return None
+    rng = np.random.default_rng(seed)
+    drawn = rng.integers(len(paired), size=(ALPHA_DRAWS, len(paired))).tolist()
+    alphas = (krippendorff_alpha([paired[place] for place in places]) for places in drawn)
+    low, high = np.quantile([1.0 if alpha is None else alpha for alpha in alphas], [0.025, 0.975])
+    return float(low), float(high)

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from PIL import Image
 
-from taps.images.decode import load_small
+from taps.model.images.decode import load_small
 
 KEPT = 16 << 20  # bytes of JPEGs
 WEBP = 8_000_000  # pixels; Pillow takes 16 bytes for each, and browsers show the file itself

@@ -40,7 +40,7 @@ class Event:
 
     Attributes:
         seq: 1, 2, 3, … within the stream.
-        kind: One of `taps.session.log`.
+        kind: One of `taps.streams.log`.
         value: An answer in JSON, the names of new classes, or which predictions were accepted.
         who: Id of the token; "clock" or "learner" where a question expired.
         at: When, in seconds since 1970.

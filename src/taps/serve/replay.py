@@ -15,8 +15,8 @@ from taps.serve.errors import GoneError
 from taps.serve.learners import STAND_IN, RemoteLearner
 from taps.serve.records import Event, Stream
 from taps.serve.store import Store
-from taps.session import log
-from taps.session.log import ANSWERED, PREDICTED
+from taps.streams import log
+from taps.streams.log import ANSWERED, PREDICTED
 from taps.types import Answer
 
 LOST = "lost"  # the value `taps recover` gives to the event of a prediction whose image is gone

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from taps.serve.errors import GoneError, TooManyError
 from taps.serve.stream_session import StreamSession
 from taps.serve.stream_worker import StreamWorker
-from taps.session.row import Row
+from taps.streams.row import Row
 
 SECONDS = 3.0  # after which no further image is predicted again
 KNOWN = 200  # images of a stream whose last label is remembered

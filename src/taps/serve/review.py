@@ -11,7 +11,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, Field
 
-from taps.active.question import class_seconds
+from taps.asking.question import class_seconds
 from taps.disk import MARKER
 from taps.files import csv_line
 from taps.serve.export import zip_images
@@ -19,10 +19,10 @@ from taps.serve.records import Event
 from taps.serve.service import Service
 from taps.serve.store import Store
 from taps.serve.stream_session import StreamSession
-from taps.session.class_folders import folder_name
-from taps.session.log import ACCEPTED
-from taps.session.predict import ZIPPED
-from taps.session.row import LABELLED, OPEN, UNQUERIED, Row
+from taps.streams.class_folders import folder_name
+from taps.streams.log import ACCEPTED
+from taps.streams.predict import ZIPPED
+from taps.streams.row import LABELLED, OPEN, UNQUERIED, Row
 
 NONE = "none of the classes"
 POWER = 0.7  # of the head's odds; docs/results/folder-order.md says what it was fitted to

@@ -18,8 +18,8 @@ from taps.default import METHOD
 from taps.plain_names import plain_name, refuse_alike
 from taps.serve.stream_session import Outcome
 from taps.serve.tokens import Token
-from taps.session.log import ANSWERED
-from taps.session.row import OPEN
+from taps.streams.log import ANSWERED
+from taps.streams.row import OPEN
 from taps.types import Answer
 
 STREAM_NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$"

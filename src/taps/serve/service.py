@@ -13,12 +13,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from taps import disk
-from taps.clip import Clip
 from taps.default import ACQUISITION
 from taps.errors import SettingsError, StateError
 from taps.files import locked
 from taps.methods.registry import find_method, method_settings
-from taps.prompts.families import FAMILIES
+from taps.model.clip import Clip
+from taps.model.prompts.families import FAMILIES
 from taps.serve.errors import ConflictError, NotFoundError, StoreDownError
 from taps.serve.event_bus import EventBus
 from taps.serve.guards import ImageWatch

@@ -34,8 +34,8 @@ from taps.serve.guards import IDENTITY, STARTS, Pairing, Watch, is_store
 from taps.serve.migrations import known_version, migrate
 from taps.serve.records import Event, Stream, StreamConfig
 from taps.serve.snapshots import Snapshots
-from taps.session.log import ANSWERED, PREDICTED
-from taps.session.row import LABELLED, OPEN, Row
+from taps.streams.log import ANSWERED, PREDICTED
+from taps.streams.row import LABELLED, OPEN, Row
 
 log = logging.getLogger("taps.serve")
 

@@ -15,16 +15,16 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
-from taps.active.acquisition import ANYWAY
+from taps.asking.rules import ANYWAY
 from taps.errors import QueryError, TapsError, UnknownClassError
-from taps.methods.known import Prepared
+from taps.learner.prepared import Prepared
 from taps.plain_names import refuse_alike
 from taps.serve.errors import ConflictError, GoneError, NotFoundError, StoreDownError, UnusableError
 from taps.serve.learner_log import RETRY, SETTLE, LearnerLog
 from taps.serve.learners import RemoteLearner
 from taps.serve.records import Event
-from taps.session import log as events
-from taps.session.row import LABELLED, OPEN, UNQUERIED, Row
+from taps.streams import log as events
+from taps.streams.row import LABELLED, OPEN, UNQUERIED, Row
 from taps.types import TOP, Answer, FloatArray, Prediction
 
 COMPARED = 1000  # images that a question is chosen from, at most

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from taps.serve.errors import LostError, StoreDownError, TooManyError
 from taps.serve.stream_session import StreamSession
-from taps.session.row import Row
+from taps.streams.row import Row
 
 T = TypeVar("T")
 Message = tuple[Future[Any], Callable[[StreamSession], Any]]

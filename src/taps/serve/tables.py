@@ -11,7 +11,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import Column, Double, Integer, String, Table, Text
 
-from taps.session.row import Row
+from taps.streams.row import Row
 
 metadata = sa.MetaData()
 
@@ -44,7 +44,7 @@ events = Table(
     metadata,
     Column("stream", Integer, sa.ForeignKey("streams.id", ondelete="CASCADE"), primary_key=True),
     Column("seq", Integer, primary_key=True, autoincrement=False),
-    Column("kind", String(16), nullable=False),  # a word of `taps.session.log`
+    Column("kind", String(16), nullable=False),  # a word of `taps.streams.log`
     Column("prediction", Integer),
     Column("value", sa.JSON),  # the answer; the names of new classes
     Column("key", String(200)),  # idempotency key

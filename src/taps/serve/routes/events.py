@@ -18,7 +18,7 @@ from taps.serve.event_bus import News
 from taps.serve.records import Event
 from taps.serve.store import Store
 from taps.serve.tokens import Token
-from taps.session.row import Row
+from taps.streams.row import Row
 
 router = APIRouter(prefix="/v1/streams/{stream}", tags=["events"])
 

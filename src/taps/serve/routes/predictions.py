@@ -22,7 +22,7 @@ from taps.serve.repredict import Repredictions
 from taps.serve.stream_session import AnswerResult, Outcome, StreamSession
 from taps.serve.stream_worker import StreamWorker
 from taps.serve.tokens import Token
-from taps.session.row import LABELLED, OPEN, Row
+from taps.streams.row import LABELLED, OPEN, Row
 
 router = APIRouter(prefix="/v1/streams/{stream}")
 

@@ -12,15 +12,15 @@ from fastapi import APIRouter
 from fastapi.concurrency import run_in_threadpool
 from pydantic import BaseModel, Field
 
-from taps.active.base import ceiling
-from taps.oracles.reasons import reason, rule_of
+from taps.asking.base import ceiling
+from taps.asking.reasons import reason, rule_of
 from taps.serve import opinions
 from taps.serve import schemas as s
 from taps.serve.dependencies import ADMINISTERS, ANNOTATES, Annotator, Here, Id, Key, Worker
 from taps.serve.errors import NotFoundError
 from taps.serve.routes.predictions import After, Limit, change
 from taps.serve.stream_session import StreamSession
-from taps.session.row import OPEN, UNQUERIED, Row
+from taps.streams.row import OPEN, UNQUERIED, Row
 from taps.types import Answer
 
 router = APIRouter(prefix="/v1/streams/{stream}", dependencies=[ANNOTATES])

@@ -7,13 +7,13 @@ import asyncio
 from fastapi import APIRouter, Response
 from fastapi.concurrency import run_in_threadpool
 
+from taps.asking.reasons import rule_of
 from taps.methods.settings import Asking
-from taps.oracles.reasons import rule_of
 from taps.serve import schemas as s
 from taps.serve.dependencies import ANY_TOKEN, Admin, Annotator, Caller, Here, Key, StreamAdmin, Worker
 from taps.serve.records import StreamConfig
-from taps.session.log import ANSWERED, EXPIRED, SKIPPED
-from taps.session.row import CORRECTED, OPEN
+from taps.streams.log import ANSWERED, EXPIRED, SKIPPED
+from taps.streams.row import CORRECTED, OPEN
 
 router = APIRouter(prefix="/v1/streams", tags=["streams"])
 

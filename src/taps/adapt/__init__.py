@@ -1,1 +1,0 @@
-"""One step on one image: losses, gradients, the labelled memory, the optimiser."""

@@ -1,1 +1,0 @@
-"""Kernels of our own for CUDA, in Triton and C++; `verify` says when they are used instead of torch's."""

@@ -1,1 +1,0 @@
-"""One stream of images through a learner: the loop, its record, resuming."""

@@ -1,1 +1,0 @@
-"""Training of prompts, and statistics of a source set."""

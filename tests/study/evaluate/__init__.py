@@ -1,0 +1,1 @@
+"""Tests of taps.study.evaluate."""
