@@ -33,7 +33,7 @@ def test_functions_of_the_tables_exist(name: str) -> None:
 
 
 def test_the_tables_name_something() -> None:
-    assert "adapt.losses.mean_entropy" in NAMES
+    assert "learning.losses.mean_entropy" in NAMES
     assert len(NAMES) > 15
 
 
