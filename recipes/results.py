@@ -109,7 +109,7 @@ def run_stream(job: Row, file: str, model: str, limit: int) -> Row:
         if said[-1].ask:
             answer(learner, said[-1], int(labels[place]), job["noise"], chance)
     return measured(said, labels[places], places, len(labels)) | {
-        "final": final_accuracy(learner, kept, labels[places]),
+        "again": accuracy_again(learner, kept, labels[places]),
         "asked": learner.asked,
         "classes": len(classes),
         "stateless": learner.method.stateless,
@@ -125,7 +125,7 @@ def places_of(labels: np.ndarray, job: Row) -> np.ndarray:
     return stream_of(labels, job | {"sorted": False})
 
 
-def final_accuracy(learner: Learner, kept: list[np.ndarray | None], labels: np.ndarray) -> float | None:
+def accuracy_again(learner: Learner, kept: list[np.ndarray | None], labels: np.ndarray) -> float | None:
     """Share that is right when the final state predicts all images again; None where it learned nothing."""
     rows = [row for row in kept if row is not None]
     if not learner.answered or len(rows) < len(labels):

@@ -38,7 +38,7 @@ authors'. {left_out}
 
 **How to read it.** Figures are means over sets, in per cent. A prediction is made before its label can be
 asked for. *Gain* is the difference from the baseline on the same images; its 95 % interval is over images and
-orders, both drawn again {resamples:,} times; *no star* is the gain on the sets without one. *Final* is the
+orders, both drawn again {resamples:,} times; *no star* is the gain on the sets without one. *Again* is the
 accuracy when the last state predicts all images again. **Bold**: different from 0 after Holm's correction
 for all {tests} comparisons of this page (level {level}). Sets are not drawn
 again: nothing is claimed of other sets.
@@ -172,8 +172,8 @@ class Figures:
         found |= {"situation": situation, "asked": self.asked(kind)}
         for name in ("accuracy", "calibration_error", "log_loss", "milliseconds"):
             found[name] = self.mean(kind, name)
-        finals = [row["final"] for row in self.rows_of(kind) if row["final"] is not None]
-        found["final"] = float(np.mean(finals)) if finals else None
+        again = [row["again"] for row in self.rows_of(kind) if row["again"] is not None]
+        found["again"] = float(np.mean(again)) if again else None
         told = dict.fromkeys(("gain", "low", "high", "p", "untouched", "worst", "worst_set"))
         return found | (told if base == kind or base not in self.kinds else self.compared(kind, base))
 
@@ -247,7 +247,7 @@ def methods_table(found: list[dict[str, Any]], asking: bool) -> str:
     heads = [
         "method",
         "accuracy",
-        *(["final"] if asking else []),
+        *(["again"] if asking else []),
         "gain",
         "no star",
         "worst set",
@@ -260,7 +260,7 @@ def methods_table(found: list[dict[str, Any]], asking: bool) -> str:
             [
                 f"`{each['method']}`" + (f" ({each['asked']:.1f} % asked)" if asking else ""),
                 f"{each['accuracy']:.1f}",
-                *([number(each["final"], ".1f")] if asking else []),
+                *([number(each["again"], ".1f")] if asking else []),
                 gain(each),
                 number(each["untouched"], "+.1f"),
                 "–" if each["worst"] is None else f"{each['worst']:+.1f} {each['worst_set']}",
@@ -323,9 +323,9 @@ def page(found: Figures, origin: dict[str, Any]) -> str:
 def rules_table(found: Figures) -> str:
     rules = sorted((each for each in found.all if each["rule"]), key=lambda each: -each["accuracy"])
     lines = [
-        [f"`{each['rule']}`", f"{each['accuracy']:.1f}", f"{each['final']:.1f}", gain(each)] for each in rules
+        [f"`{each['rule']}`", f"{each['accuracy']:.1f}", f"{each['again']:.1f}", gain(each)] for each in rules
     ]
-    return table(["rule", "accuracy", "final", "gain"], lines)
+    return table(["rule", "accuracy", "again", "gain"], lines)
 
 
 def reading(found: Figures, usual: list[dict[str, Any]], asks: dict[str, bool]) -> str:

@@ -19,6 +19,7 @@ from rich.console import Console
 from taps.asking.rules import ANYWAY
 from taps.cli import label
 from taps.data import load_dataset
+from taps.data.load import check_readable
 from taps.errors import DataError, SettingsError
 from taps.learner import Learner
 from taps.methods import features
@@ -587,4 +588,4 @@ def test_images_of_which_none_can_be_read_are_refused(tmp_path: Path) -> None:
         (tmp_path / "in" / name).parent.mkdir(parents=True)
         (tmp_path / "in" / name).write_text("no image")
     with pytest.raises(DataError, match="None of the 2 images"):
-        label.check_readable(load_dataset(str(tmp_path / "in")))
+        check_readable(load_dataset(str(tmp_path / "in")))

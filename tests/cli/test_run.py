@@ -294,6 +294,15 @@ def test_files_that_cannot_be_read_are_counted_and_skipped(folder, tmp_path, her
     assert {"cat/lost.png", "dog/loop.jpg"} <= {e["path"] for e in events if e["event"] == "unreadable"}
 
 
+def test_a_folder_of_which_no_image_can_be_read_is_refused(folder, tmp_path, here):
+    for path in folder.rglob("*.png"):
+        path.write_bytes(b"no image")
+    code, _, err = here("run", folder, *FAST, "--out", "o")
+    assert code == 2
+    assert "None of the 24 images" in err
+    assert not (tmp_path / "o").exists()
+
+
 def test_a_damaged_member_of_a_zip_is_counted_and_skipped(folder, tmp_path, here):
     with zipfile.ZipFile(tmp_path / "images.zip", "w") as archive:
         for path in sorted(folder.rglob("*.png")):

@@ -94,7 +94,7 @@ def label(options: LabelOptions, sort: SortOptions) -> None:
     Writes labels.csv (yours) and predictions.csv (every image) into the store. Ctrl-C stops; the same command
     continues.
     """
-    from taps.data.load import check_there
+    from taps.data.load import check_readable, check_there
 
     check_there(options.folder)  # before the slow imports
     from taps.disk import check_free
@@ -148,21 +148,6 @@ def label(options: LabelOptions, sort: SortOptions) -> None:
 
     ending = Ending(place, dataset, sort, long=options.long)
     go(place, clip, begin, ending, host=options.host, port=options.port, browser=options.browser)
-
-
-def check_readable(dataset: Dataset) -> None:
-    """Refuse images of which none can be read."""
-    from taps.errors import DataError, ImageError
-
-    first = ""
-    for index in range(len(dataset)):
-        try:
-            dataset.image(index)
-        except (ImageError, DataError) as error:
-            first = first or str(error)
-        else:
-            return
-    raise DataError(f"None of the {len(dataset):,} images of {dataset.name} can be read. The first: {first}")
 
 
 def read_known(file: Path, paths: Sequence[str], classes: Sequence[str]) -> dict[str, str]:

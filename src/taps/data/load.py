@@ -14,7 +14,7 @@ from taps.data.names import normalised, read_names
 from taps.data.sets import NamedSet, find_set
 from taps.data.sources import FolderSource, split_archive
 from taps.data.survey import survey_set
-from taps.errors import DataError
+from taps.errors import DataError, ImageError
 
 
 def load_dataset(
@@ -56,6 +56,19 @@ def check_there(name_or_path: str | None) -> None:
     """Refuse a text that is neither a path nor a set's name, before slow imports."""
     if name_or_path is not None and find_set(name_or_path) is None:
         _find_path(Path(name_or_path).expanduser(), _data_folder(None))
+
+
+def check_readable(dataset: Dataset) -> None:
+    """Refuse images of which none can be read."""
+    first = ""
+    for index in range(len(dataset)):
+        try:
+            dataset.image(index)
+        except (ImageError, DataError) as error:
+            first = first or str(error)
+        else:
+            return
+    raise DataError(f"None of the {len(dataset):,} images of {dataset.name} can be read. The first: {first}")
 
 
 def _data_folder(root: str | Path | None) -> Path:

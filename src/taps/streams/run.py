@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from taps.data import Dataset, load_dataset
+from taps.data.load import check_readable
 from taps.data.names import are_wnids, read_names, shown
 from taps.data.sources import split_archive
 from taps.default import QUICK
@@ -57,6 +58,7 @@ def open_run(options: RunOptions, out: Path, *, resume: bool = False) -> Iterato
     method_settings(options.method, given)  # refused before a folder is made
     if not resume:
         read_texts(given.get("texts"), names)
+        check_readable(dataset)
     clip = load_clip(options.model, pretrained=options.pretrained, device=options.device, dtype=options.dtype)
     claim(out, is_run)
     with locked(out):
