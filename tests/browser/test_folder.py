@@ -71,7 +71,7 @@ def test_from_the_first_question_to_the_sorted_folder(
     wrong: list[str] = []
     with Service(Store(str(tmp_path / "store")), tiny) as service, serving(service) as url:
         made = folder_of(service, pictures)
-        ending = Ending(tmp_path, made.dataset, SortOptions(tmp_path / "sorted", sure=0.0))
+        ending = Ending(tmp_path / "store", made.dataset, SortOptions(tmp_path / "sorted", sure=0.0))
         through = lambda: stream_through(Console(file=io.StringIO()), made, ending)  # noqa: E731
         with (
             visiting(browser, viewport=size, has_touch=size is PHONE) as page,
@@ -91,8 +91,8 @@ def test_from_the_first_question_to_the_sorted_folder(
             assert answer_all(page) == 24 - 4 - 1  # one was corrected: it is known
             page.wait_for_selector("#empty-title:has-text('All 24 images are done')")
     assert wrong == []
-    assert table(tmp_path) == {name: name.split("/")[0] for name in map(made.name, range(24))}
-    assert sorted_images(tmp_path / "sorted") == table(tmp_path)
+    assert table(tmp_path / "store") == {name: name.split("/")[0] for name in map(made.name, range(24))}
+    assert sorted_images(tmp_path / "sorted") == table(tmp_path / "store")
 
 
 def correct_two(page: Any, made: Folder, *, by_keys: bool) -> None:

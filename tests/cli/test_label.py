@@ -95,11 +95,11 @@ def test_a_folder_is_labelled_left_and_taken_up_again(pictures: Path, tiny: Clip
         annotator = threading.Thread(target=answer, args=(service, made.dataset, stop))
         annotator.start()
         try:
-            label.stream_through(Console(file=io.StringIO()), made, ending(tmp_path, made))
+            label.stream_through(Console(file=io.StringIO()), made, ending(tmp_path / "store", made))
         finally:
             stop.set()
             annotator.join()
-        check(service, made, tmp_path, tiny)
+        check(service, made, tmp_path / "store", tiny)
 
 
 class Person:
@@ -127,8 +127,8 @@ def test_questions_are_chosen_among_all_images_and_all_are_predicted_again(
     with Service(Store(str(tmp_path / "store")), tiny) as service:
         made = images(service, pictures, settings=POOL)
         with Person(service, made):
-            label.stream_through(Console(file=io.StringIO()), made, ending(tmp_path, made))
-        rows, labels = table(tmp_path), table(tmp_path, "labels.csv")
+            label.stream_through(Console(file=io.StringIO()), made, ending(tmp_path / "store", made))
+        rows, labels = table(tmp_path / "store"), table(tmp_path / "store", "labels.csv")
         assert [row["path"] for row in rows] == [made.name(t) for t in range(24)]
         assert len(labels) == sum(row["by"] == "person" for row in rows) == 10
         assert {row["who"] for row in labels} == {"test"}
@@ -305,8 +305,10 @@ def test_a_table_that_is_not_whole_says_what_it_lacks(pictures: Path, tiny: Clip
         made = images(service, pictures, settings=POOL)
         with pytest.raises(Left):
             made.feed(leave)
-        assert "Not whole: 19 images are not encoded yet; the same" in ending(tmp_path, made).write(made)
-    assert len(table(tmp_path)) == 5
+        assert "Not whole: 19 images are not encoded yet; the same" in ending(tmp_path / "store", made).write(
+            made
+        )
+    assert len(table(tmp_path / "store")) == 5
 
 
 def test_images_are_sorted_by_what_is_believed_in_the_end(pictures: Path, tiny: Clip, tmp_path: Path) -> None:
@@ -316,15 +318,17 @@ def test_images_are_sorted_by_what_is_believed_in_the_end(pictures: Path, tiny: 
             made.feed(lambda done: None)
             made.finish(lambda done: None)
         sort = SortOptions(tmp_path / "sorted", sure=0.0)
-        end = label.Ending(tmp_path, made.dataset, sort, long=True)
+        end = label.Ending(tmp_path / "store", made.dataset, sort, long=True)
         assert f"Sorted: {tmp_path / 'sorted'}" in end.write(made)
         wrong, *_ = (belief for belief in made.beliefs() if belief.by == "model")
         others = [name for name in made.dataset.classes if name != wrong.label]
         service.send("photos", lambda live: live.label(wrong.row.id, others[0], "me", unasked=True)).result()
         end.write(made)  # the image lies in its new folder alone
     files = [str(file.relative_to(tmp_path / "sorted")) for file in (tmp_path / "sorted").glob("*/*")]
-    assert sorted(files) == sorted(f"{r['label']}/{r['path'].replace('/', '__')}" for r in table(tmp_path))
-    assert "ended_by" in table(tmp_path, "labels.csv")[0]
+    assert sorted(files) == sorted(
+        f"{r['label']}/{r['path'].replace('/', '__')}" for r in table(tmp_path / "store")
+    )
+    assert "ended_by" in table(tmp_path / "store", "labels.csv")[0]
 
 
 CLOSE = 0.02  # of two probabilities
@@ -362,9 +366,10 @@ def test_files_that_cannot_be_read_do_not_stop_the_others(pictures: Path, tiny: 
         first = made.name(0)
         (tmp_path / "photos" / first).unlink()  # since then
         made.repredict_all(lambda done: None)
-        made.write(tmp_path)
+        made.write(tmp_path / "store")
     rows = {
-        row["path"]: row for row in csv.DictReader((tmp_path / "predictions.csv").read_text().splitlines())
+        row["path"]: row
+        for row in csv.DictReader((tmp_path / "store/predictions.csv").read_text().splitlines())
     }
     assert len(rows) == 26
     assert (rows["bee/half.png"]["by"], rows["bee/half.png"]["label"]) == ("nobody", "")
@@ -388,8 +393,8 @@ def test_images_that_come_while_the_store_fails_are_put_on_record_later(
 
         made.feed(fail)
         healed.join()
-        made.write(tmp_path)
-    rows = list(csv.DictReader((tmp_path / "predictions.csv").read_text().splitlines()))
+        made.write(tmp_path / "store")
+    rows = list(csv.DictReader((tmp_path / "store/predictions.csv").read_text().splitlines()))
     assert [row["path"] for row in rows] == [made.name(t) for t in range(24)]
     assert not made.broken
 
@@ -405,8 +410,8 @@ def test_every_path_has_its_row_however_long_and_alike_they_are(
     with Service(Store(str(tmp_path / "store")), tiny) as service:
         made = images(service, tmp_path / "photos", settings={"rate": 0.01})
         made.feed(lambda done: None)
-        made.write(tmp_path)
-    rows = list(csv.DictReader((tmp_path / "predictions.csv").read_text().splitlines()))
+        made.write(tmp_path / "store")
+    rows = list(csv.DictReader((tmp_path / "store/predictions.csv").read_text().splitlines()))
     assert [row["path"] for row in rows] == [made.name(t) for t in range(3)]
 
 
@@ -482,7 +487,7 @@ def begun(pictures: Path, tiny: Clip, tmp_path: Path) -> Path:
     with Service(Store(str(tmp_path / "store")), tiny) as service:
         made = images(service, copy, settings=POOL)
         with Person(service, made):
-            label.stream_through(Console(file=io.StringIO()), made, ending(tmp_path, made))
+            label.stream_through(Console(file=io.StringIO()), made, ending(tmp_path / "store", made))
     return copy
 
 
@@ -498,25 +503,25 @@ def test_an_answer_to_a_picture_that_was_replaced_is_no_answer_to_the_new_one(
     pictures: Path, tiny: Clip, tmp_path: Path
 ) -> None:
     copy = begun(pictures, tiny, tmp_path)
-    old = {row["path"]: row["label"] for row in table(tmp_path, "labels.csv")}
+    old = {row["path"]: row["label"] for row in table(tmp_path / "store", "labels.csv")}
     name = next(iter(old))
     other = next(each for each in ("ant/7.png", "bee/7.png", "cat/7.png") if each != name)
     before, now = (copy / name).read_bytes(), (copy / other).read_bytes()
     assert before != now
     (copy / name).write_bytes(now)
     with Service(Store(str(tmp_path / "store")), tiny) as service:
-        said = through(service, made := images(service, copy, settings=POOL), tmp_path)
+        said = through(service, made := images(service, copy, settings=POOL), tmp_path / "store")
         assert "same name since the last time: 1." in said
         rows = [row for row in service.store.predictions(service.stream("photos").id) if row.name == name]
         assert [row.image for row in rows] == [hashlib.sha256(data).hexdigest() for data in (before, now)]
         assert [row.state for row in rows] == ["answered", "answered"]  # it was asked about again
         assert [belief.row.id for belief in made.beliefs() if belief.row.name == name] == [rows[1].id]
-        assert made.counts()["answered"] == len(table(tmp_path, "labels.csv")) == 10
-        assert "since the last time" not in through(service, made, tmp_path)  # said once
+        assert made.counts()["answered"] == len(table(tmp_path / "store", "labels.csv")) == 10
+        assert "since the last time" not in through(service, made, tmp_path / "store")  # said once
     (copy / name).write_bytes(before)  # the old picture is back, and so is its answer
     with Service(Store(str(tmp_path / "store")), tiny) as service:
         made = images(service, copy, settings=POOL)
-        assert "since the last time" not in through(service, made, tmp_path)
+        assert "since the last time" not in through(service, made, tmp_path / "store")
         assert [belief.row.id for belief in made.beliefs() if belief.row.name == name] == [rows[0].id]
 
 
@@ -545,8 +550,8 @@ def test_images_that_are_gone_are_told_of_and_lack_nothing(
     pictures: Path, tiny: Clip, tmp_path: Path
 ) -> None:
     copy = begun(pictures, tiny, tmp_path)
-    answered = {row["path"] for row in table(tmp_path, "labels.csv")}
-    lost = [path for path in (row["path"] for row in table(tmp_path)) if path not in answered][:6]
+    answered = {row["path"] for row in table(tmp_path / "store", "labels.csv")}
+    lost = [path for path in (row["path"] for row in table(tmp_path / "store")) if path not in answered][:6]
     lost += sorted(answered)[:1]
     with Service(Store(str(tmp_path / "store")), tiny) as service:
         made = images(service, copy, settings=POOL)
@@ -554,7 +559,7 @@ def test_images_that_are_gone_are_told_of_and_lack_nothing(
         made.final.clear()
         for path in lost[:3]:  # while it is labelled
             (copy / path).unlink()
-        said = through(service, made, tmp_path, SortOptions(tmp_path / "sorted"))
+        said = through(service, made, tmp_path / "store", SortOptions(tmp_path / "sorted"))
         assert "3 images are gone" in said
         assert "Not whole" not in said
     for path in lost[3:]:
@@ -563,12 +568,12 @@ def test_images_that_are_gone_are_told_of_and_lack_nothing(
     with Service(Store(str(tmp_path / "store")), tiny) as service:
         # As if the learner kept none of their features any more.
         made = images(service, copy, settings=POOL)
-        said = through(service, made, tmp_path, SortOptions(tmp_path / "sorted"))
+        said = through(service, made, tmp_path / "store", SortOptions(tmp_path / "sorted"))
         assert "7 images are gone" in said
         assert made.status().notes == [made.gone()]
         assert "Not whole" not in said
-    assert len(table(tmp_path)) == len(list((tmp_path / "sorted").rglob("*.png"))) == 17
-    assert {row["path"] for row in table(tmp_path, "labels.csv")} >= answered
+    assert len(table(tmp_path / "store")) == len(list((tmp_path / "sorted").rglob("*.png"))) == 17
+    assert {row["path"] for row in table(tmp_path / "store", "labels.csv")} >= answered
 
 
 def test_gone_images_that_the_learner_forgot_are_not_waited_for(
@@ -580,7 +585,7 @@ def test_gone_images_that_the_learner_forgot_are_not_waited_for(
         made.feed(lambda done: None)
         shutil.rmtree(copy / "ant")
     with Service(Store(str(tmp_path / "store")), tiny) as service:
-        assert "Not whole" not in through(service, images(service, copy), tmp_path)
+        assert "Not whole" not in through(service, images(service, copy), tmp_path / "store")
 
 
 def test_images_of_which_none_can_be_read_are_refused(tmp_path: Path) -> None:
