@@ -7,6 +7,7 @@ import io
 import math
 import zipfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from taps.serve.records import StreamConfig
 from taps.serve.run import serving
 from taps.serve.service import Service
 from taps.serve.store import Store
+from taps.serve.stream_session import StreamSession
 from taps.streams.predict import load_learner
 from taps.streams.sequence import make_stream
 
@@ -229,3 +231,16 @@ def test_the_result_is_taken_home(running: Running, tmp_path: Path) -> None:
         learner = load_learner(tmp_path / place)
         assert (learner.answered, learner.seen) == (4, 24)
     assert not list(running.service.store.files.glob("export-*"))
+
+
+def test_the_export_says_why_an_image_was_asked_about(running: Running) -> None:
+    """One drawn at random has no score of its own on record; no cell holds the mark that stands for it."""
+    while running.made.ask():
+        running.answer()
+    act = partial(StreamSession.ask_next, who="test", drawn=True)
+    asked = running.service.send("photos", act).result()
+    rows = {row["id"]: row for row in csv.DictReader(io.StringIO(running.http.get("/export").text))}
+    drawn = rows[str(asked.row.id)]
+    assert (drawn["why"], drawn["score"]) == ("random", "")
+    assert {row["why"] for row in rows.values()} >= {"", "score", "random"}
+    assert not any(row["score"] and float(row["score"]) > 1 for row in rows.values())
