@@ -9,7 +9,7 @@ from PIL import Image
 from simulate import app
 from typer.testing import CliRunner
 
-from taps.errors import DataError, SettingsError
+from taps.errors import SettingsError, StateError
 from taps.files import read_json
 
 SMALL = ["--streams", "8", "--length", "200"]
@@ -66,7 +66,7 @@ def test_missing_matplotlib_is_said_before_anything_is_computed(monkeypatch, tmp
 def test_a_folder_that_cannot_be_made_is_one_sentence(tmp_path):
     (tmp_path / "file").write_text("")
     result = simulate("rate", "--out", str(tmp_path / "file"))
-    assert isinstance(result.exception, DataError)
+    assert isinstance(result.exception, StateError)
 
 
 def test_unknown_propositions_are_refused():

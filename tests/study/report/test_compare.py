@@ -113,10 +113,10 @@ def test_names_that_differ_in_a_slash_have_pages_of_their_own(tmp_path: Path) ->
     one = made_up_folder(tmp_path / "one", methods=("zero_shot",), datasets=("a/b",), seeds=(1,), n=20)
     two = made_up_folder(tmp_path / "two", methods=("zero_shot",), datasets=("a-b",), seeds=(1,), n=20)
     board = leaderboard([one, two])
-    write_leaderboard(board, tmp_path)
+    write_leaderboard(board, tmp_path / "board")
     cells = dict(zip(board.table.columns, board.table.rows[0], strict=True))
     for name in ("a/b", "a-b"):
-        assert f"<h1>zero_shot on {name}</h1>" in (tmp_path / unquote(cells[name].link)).read_text()
+        assert f"<h1>zero_shot on {name}</h1>" in (tmp_path / "board" / unquote(cells[name].link)).read_text()
 
 
 def test_other_images_are_refused(tmp_path: Path) -> None:
