@@ -55,7 +55,7 @@ REASONS = {  # why no test can notice a line, by a pattern of what it became
     r"fsum\(losses\) \* len|10001|range\(101\)|person: int = 1|rstrip\(\"XX|else \"XXXX\"": "it cancels",
     r"spacing < max|spacing \+ 2\]|seen % WAIT|seen & \(seen - 2\)": "one more makes no difference",
     r"\(no\) or True|if no else 2\.0": "a factor common to all that are normalised",
-    r"\(self\.oracle is None\) and False|rfind\(.*\) \+ 2\]": "the other way gives nothing",
+    r"\(self\.annotator is None\) and False|rfind\(.*\) \+ 2\]": "the other way gives nothing",
     r"\] < left\]|<= level else|doubt >= DOUBT|total <= 1e-9": "the bound is met by chance alone",
 }
 ENOUGH = 0.95  # of the mutants of each module must be killed

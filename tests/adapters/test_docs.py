@@ -21,7 +21,7 @@ def test_examples_run(
     (tmp_path / "photos").mkdir()
     for kind, name in (("ant", "cat"), ("bee", "dog")):
         (tmp_path / "photos" / name).symlink_to(pictures / kind)
-    words = "taps run photos --model tiny --oracle none --rate 0.5 --set views=4 --out runs/photos"
+    words = "taps run photos --model tiny --annotator none --rate 0.5 --set views=4 --out runs/photos"
     monkeypatch.setattr(sys, "argv", words.split())
     with pytest.raises(SystemExit) as ended:
         main.run()

@@ -200,5 +200,5 @@ def test_two_classes_of_one_name_stay_two(
     )
     assert done[0] == 0, done[2]
     assert json.loads(Path("runs/results.json").read_text())[0]["top1"] == 0.5
-    assert here("run", images, "--oracle", "folder", *options, "--out", "run")[0] == 0
+    assert here("run", images, "--annotator", "folder", *options, "--out", "run")[0] == 0
     assert here("predict", images, "--model", "tiny")[0] == 0

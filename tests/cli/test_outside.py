@@ -82,8 +82,8 @@ def test_an_annotator_answers_a_run_and_a_stream(
     tiny: Clip, here: Call, pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     common = ("--model", "tiny", "--rate", 1, "--set", "views=1", "--limit", 5, "--method", "taps")
-    oracle = ("--oracle", "stubborn:says=bee,after=2", "--plugin", "stubborn.py")
-    code, _, err = here("run", pictures, *common, *oracle, "--out", "o")
+    annotator = ("--annotator", "stubborn:says=bee,after=2", "--plugin", "stubborn.py")
+    code, _, err = here("run", pictures, *common, *annotator, "--out", "o")
     assert code == 0, err
     events = [json.loads(line) for line in (tmp_path / "o" / "events.jsonl").read_text().splitlines()]
     assert [each["label"] for each in events if each["event"] == "answered"] == ["bee"] * 3
@@ -95,23 +95,23 @@ def test_an_annotator_answers_a_run_and_a_stream(
     assert "'stubborn' of a plugin" in err
     code, _, err = here("predict", pictures, "--learner", "o", "--quiet")  # nobody is asked
     assert code == 0, err
-    code, _, err = here("run", "--resume", "--limit", 6, "--out", "o", *oracle[2:])
+    code, _, err = here("run", "--resume", "--limit", 6, "--out", "o", *annotator[2:])
     assert code == 0, err
-    code, _, err = here("run", pictures, *common, "--oracle", "stubborn:mood=bad", "--out", "p")
+    code, _, err = here("run", pictures, *common, "--annotator", "stubborn:mood=bad", "--out", "p")
     assert code == 2
     assert "'mood'; its options are: says, after" in err
     images = sign_digits().shuffled(seed=0).take(range(4))
     learner = Learner(tiny, images.classes, views=1, rate=1.0)
-    answers = [step.answer for step in taps.stream(learner, images, oracle="stubborn:says=five,after=1")]
+    answers = [step.answer for step in taps.stream(learner, images, annotator="stubborn:says=five,after=1")]
     assert answers == [None, 1, 1, 1]
 
 
 def test_a_name_gives_the_labels_with_errors_or_late(tiny: Clip) -> None:
     images = sign_digits().shuffled(seed=0).take(range(6))
 
-    def given(oracle: str) -> list[bool | None]:
+    def given(annotator: str) -> list[bool | None]:
         learner = Learner(tiny, images.classes, views=1, rate=1.0)
-        steps = list(taps.stream(learner, images, oracle=oracle))
+        steps = list(taps.stream(learner, images, annotator=annotator))
         return [None if each.answer is None else each.answer == each.label for each in steps]
 
     assert given("folder") == [True] * 6
@@ -120,7 +120,7 @@ def test_a_name_gives_the_labels_with_errors_or_late(tiny: Clip) -> None:
     with pytest.raises(SettingsError, match="rate is 'often'"):
         find_annotator("noisy:rate=often")
     with pytest.raises(SettingsError, match="data set"):
-        taps.stream(Learner(tiny, images.classes, views=1), ["a.jpg"], oracle="folder")
+        taps.stream(Learner(tiny, images.classes, views=1), ["a.jpg"], annotator="folder")
 
 
 def test_a_plugin_takes_no_name_that_is_taken() -> None:

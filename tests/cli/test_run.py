@@ -245,8 +245,8 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path, here):
     check_resumed(tmp_path, here)
 
 
-def test_console_oracle_asks_a_person(folder, tmp_path, here):
-    asked = ["--classes", "cat,dog,bird", "--oracle", "console", "--limit", "2", "--out", "o"]
+def test_console_annotator_asks_a_person(folder, tmp_path, here):
+    asked = ["--classes", "cat,dog,bird", "--annotator", "console", "--limit", "2", "--out", "o"]
     code, _, err = here("run", folder / "dog", *FAST, *asked, stdin="dog\n\n")
     assert code == 0, err
     summary = json.loads((tmp_path / "o/summary.json").read_text())
@@ -255,7 +255,7 @@ def test_console_oracle_asks_a_person(folder, tmp_path, here):
 
 @pytest.mark.parametrize("typed", ["n\nzebra\nzebra\ndog\n", "dog\nu\nn\nzebra\nzebra\ndog\n"])
 def test_a_class_is_added_at_the_console(folder, tmp_path, here, typed):
-    asked = ["--classes", "cat,dog,bird", "--oracle", "console", "--limit", "3", "--out", "o"]
+    asked = ["--classes", "cat,dog,bird", "--annotator", "console", "--limit", "3", "--out", "o"]
     code, _, err = here("run", folder / "dog", *FAST, *asked, stdin=typed)
     assert code == 0, err
     rows = read_predictions(tmp_path / "o")
@@ -270,9 +270,9 @@ def test_a_class_is_added_at_the_console(folder, tmp_path, here, typed):
 
 
 def test_an_annotator_is_named_where_one_is_asked(folder, here):
-    code, _, err = here("run", folder, *FAST, "--expert", "ann", "--out", "o")
+    code, _, err = here("run", folder, *FAST, "--as", "ann", "--out", "o")
     assert code == 2
-    assert "use it with --oracle console" in err
+    assert "use it with --annotator console" in err
 
 
 def spoil(folder):
@@ -337,7 +337,7 @@ def test_resume_needs_no_options_and_takes_the_last_run(folder, tmp_path, here):
     ("change", "told"),
     [
         (["--no-shuffle"], "started with --shuffle, not --no-shuffle"),
-        (["--oracle", "none"], "--oracle folder, not --oracle none"),
+        (["--annotator", "none"], "--annotator folder, not --annotator none"),
         (["--seed", "5"], "--seed 0, not --seed 5"),
         (["--rate", "0.3"], "no --rate, not --rate 0.3"),
         (["--set", "views=3"], "--set views=4 tau0=0.5, not --set views=3"),
@@ -411,7 +411,9 @@ def test_a_run_of_the_folder_one_is_in(folder, here, monkeypatch):
 
 def test_a_long_list_of_classes_is_no_path(folder, tmp_path, here):
     names = [f"class number {number}" for number in range(40)]
-    code, _, err = here("run", folder, *FAST, "--oracle", "none", "--classes", ",".join(names), "--out", "o")
+    code, _, err = here(
+        "run", folder, *FAST, "--annotator", "none", "--classes", ",".join(names), "--out", "o"
+    )
     assert code == 0, err
     assert json.loads((tmp_path / "o/summary.json").read_text())["classes"] == 40
 
@@ -425,7 +427,7 @@ def test_a_run_under_way_is_left_alone(folder, tmp_path, here):
 
 
 def test_answers_of_a_person_survive_a_kill_at_the_next_question(folder, tmp_path, here):
-    command = [*TAPS, "run", str(folder), *FAST, "--oracle", "console", "--out", "o", "--limit", "3"]
+    command = [*TAPS, "run", str(folder), *FAST, "--annotator", "console", "--out", "o", "--limit", "3"]
     process = subprocess.Popen(command, cwd=tmp_path, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
     process.stdin.write(b"dog\n")
     process.stdin.flush()
@@ -435,7 +437,7 @@ def test_answers_of_a_person_survive_a_kill_at_the_next_question(folder, tmp_pat
         time.sleep(0.01)
     process.kill()
     process.communicate()
-    code, _, err = here("run", "--resume", "--out", "o", "--expert", "bob", stdin="bird\ncat\nhorse\n")
+    code, _, err = here("run", "--resume", "--out", "o", "--as", "bob", stdin="bird\ncat\nhorse\n")
     assert code == 0, err
     events = [json.loads(line) for line in (tmp_path / "o/events.jsonl").read_text().splitlines()]
     answers = [(event["label"], event.get("annotator")) for event in events if event["event"] == "answered"]
@@ -459,15 +461,15 @@ def test_answers_of_a_person_survive_a_kill_at_the_next_question(folder, tmp_pat
         (["images", "--model", "tiny", "--limit", "0"], "--limit is 0"),
         (["images", "--model", "tiny", "--limit", "-5"], "--limit is -5"),
         (["images", "--model", "tiny", "--device", "abacus"], "'abacus' cannot be used here"),
-        (["images/cat", "--model", "tiny", "--classes", "cat,cat", "--oracle", "none"], "the same"),
-        (["images/cat", "--model", "tiny", "--classes", "cat,_", "--oracle", "none"], "empty"),
-        (["images/cat", "--model", "tiny", "--classes", "a,b" + " x" * 90, "--oracle", "none"], "shorten"),
+        (["images/cat", "--model", "tiny", "--classes", "cat,cat", "--annotator", "none"], "the same"),
+        (["images/cat", "--model", "tiny", "--classes", "cat,_", "--annotator", "none"], "empty"),
+        (["images/cat", "--model", "tiny", "--classes", "a,b" + " x" * 90, "--annotator", "none"], "shorten"),
         (["images", "--model", "tiny", "--set", "colour=red"], "no setting colour"),
         (["images", "--model", "tiny", "--rate", "7"], "rate"),
         (["images", "--model", "tiny", "--out", "/proc/taps/no"], "cannot be written"),
-        (["images", "--model", "tiny", "--oracle", "crystal"], "crystal"),
+        (["images", "--model", "tiny", "--annotator", "crystal"], "crystal"),
         (["--resume", "--out", "absent"], "absent holds no run"),
-        (["images/cat", "--model", "tiny", "--classes", "cat,dog"], "--oracle"),
+        (["images/cat", "--model", "tiny", "--classes", "cat,dog"], "--annotator"),
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_code_2(folder, tmp_path, here, args, word):

@@ -31,7 +31,7 @@ def digits() -> Dataset:
 def test_a_data_set_is_streamed_as_by_hand(tiny: Clip, digits: Dataset) -> None:
     learner, by_hand = (Learner(tiny, digits.classes, **ASKS) for _ in range(2))
     by_hand.expect(len(digits))
-    events = list(taps.stream(learner, digits, oracle=digits))
+    events = list(taps.stream(learner, digits, annotator=digits))
     for index, event in enumerate(events):
         said, label = by_hand.predict_one(digits.image(index)), digits.labels[index]
         if said.ask:
@@ -79,7 +79,7 @@ def test_only_a_learner_that_has_seen_nothing_is_told_a_length(
 
 
 @pytest.mark.parametrize("kind", ["function", "object"])
-def test_anything_that_answers_is_an_oracle(tiny: Clip, picture: Picture, kind: str) -> None:
+def test_anything_that_answers_is_an_annotator(tiny: Clip, picture: Picture, kind: str) -> None:
     learner = Learner(tiny, NAMES, views=1, rate=1.0)
     asked: list[Query] = []
 
@@ -93,15 +93,15 @@ def test_anything_that_answers_is_an_oracle(tiny: Clip, picture: Picture, kind: 
         def answer(self, query: Query) -> str | Answer | None:
             return answer(query)
 
-    oracle = answer if kind == "function" else Person()
-    events = list(taps.stream(learner, (picture(t) for t in range(5)), oracle))
+    annotator = answer if kind == "function" else Person()
+    events = list(taps.stream(learner, (picture(t) for t in range(5)), annotator))
     assert [query.id for query in asked] == [0, 1, 2, 3, 4]
     assert [event.answer for event in events] == [1, 2, None, None, None]
     assert [event.path for event in events] == [f"image {t}" for t in range(5)]
     assert (learner.answered, learner.skipped, learner.pending) == (3, 1, (2,))
 
 
-def test_without_an_oracle_questions_stay_open(tiny: Clip, picture: Picture) -> None:
+def test_without_an_annotator_questions_stay_open(tiny: Clip, picture: Picture) -> None:
     learner = Learner(tiny, NAMES, views=1, rate=1.0)
     events = list(taps.stream(learner, [picture(0), picture(1)]))
     assert [event.correct for event in events] == [None, None]
@@ -147,7 +147,7 @@ def test_late_answers_arrive(tiny: Clip, picture: Picture) -> None:
 
 def test_labels_are_found_by_name_where_the_learner_has_other_classes(tiny: Clip, digits: Dataset) -> None:
     turned = Learner(tiny, digits.classes[::-1], views=1, rate=1.0)
-    for event in taps.stream(turned, digits, oracle=digits):
+    for event in taps.stream(turned, digits, annotator=digits):
         label = digits.labels[event.t]
         assert label is not None
         assert event.answer is not None
@@ -161,17 +161,17 @@ def test_an_image_of_no_class_is_answered_so_where_the_method_can_be_told(
 ) -> None:
     outside = digits.take([0]).relabelled(digits.classes, {digits.labels[0] or 0: OUTSIDE})
     learner = Learner(tiny, digits.classes, method, views=1, policy="fixed", tau0=-1.0)
-    [event] = taps.stream(learner, outside, oracle=outside)
+    [event] = taps.stream(learner, outside, annotator=outside)
     assert (event.answer, event.label, event.correct) == (None, OUTSIDE, None)
     assert (learner.answered, learner.skipped) == ((1, 0) if method == "view_ensemble+" else (0, 1))
 
 
-@pytest.mark.parametrize(("images", "oracle"), [("photos", None), ([], 3)])
-def test_what_is_no_image_and_what_is_no_oracle_is_refused_at_once(
-    tiny: Clip, images: Any, oracle: Any
+@pytest.mark.parametrize(("images", "annotator"), [("photos", None), ([], 3)])
+def test_what_is_no_image_and_what_is_no_annotator_is_refused_at_once(
+    tiny: Clip, images: Any, annotator: Any
 ) -> None:
     with pytest.raises(SettingsError, match=r"load_dataset|method `answer`"):
-        taps.stream(Learner(tiny, NAMES, views=1), images, oracle)
+        taps.stream(Learner(tiny, NAMES, views=1), images, annotator)
 
 
 def test_a_shuffled_data_set_has_the_order_of_a_run() -> None:

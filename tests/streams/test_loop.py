@@ -51,8 +51,8 @@ def test_no_label_is_read_before_its_prediction_is_committed(
     session = watched(tmp_path, pictures, tiny, tau0=0.0)
     with closing(session.record):
         assert follow(session)
-    assert session.running.answered == 24  # the oracle was asked every time, under the spy's eyes
-    assert len(session.stream.reads) == 48  # type: ignore[attr-defined]  # once by the oracle, once to score
+    assert session.running.answered == 24  # the annotator was asked every time, under the spy's eyes
+    assert len(session.stream.reads) == 48  # type: ignore[attr-defined]  # once by the annotator, once to score
 
 
 def test_an_unasked_label_reaches_only_the_score(tmp_path: Path, pictures: Path, tiny: Clip) -> None:

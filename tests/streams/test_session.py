@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from taps.errors import ImageError, QueryError
-from taps.streams.annotators import Delayed, Oracle
+from taps.streams.annotators import Annotator, Delayed
 from taps.streams.loop import Session, follow
 from taps.streams.score import RunningScore, StreamStep
 from taps.types import OUTSIDE, Answer, PixelArray, Prediction, Query
@@ -182,7 +182,7 @@ def make_session(
     clock: Clock,
     labels: list[int | None],
     asks: tuple[int, ...] = (),
-    wrap: Callable[[Oracle], Oracle | None] = lambda truth: truth,
+    wrap: Callable[[Annotator], Annotator | None] = lambda truth: truth,
     order: str = "predict_first",
 ) -> Session:
     learner = FakeLearner(clock, asks)
@@ -413,9 +413,9 @@ def test_ctrl_c_waits_for_the_truth_and_not_for_a_person(clock: Clock) -> None:
 
     session = make_session(clock, [0], asks=(0,), wrap=lambda truth: Interrupted({0: 0}))
     follow(session)
-    oracle = Interrupted({0: 0})
-    oracle.repeatable = True  # type: ignore[attr-defined]
-    session = make_session(clock, [0], asks=(0,), wrap=lambda truth: oracle)
+    annotator = Interrupted({0: 0})
+    annotator.repeatable = True  # type: ignore[attr-defined]
+    session = make_session(clock, [0], asks=(0,), wrap=lambda truth: annotator)
     with pytest.raises(KeyboardInterrupt):
         follow(session)
     assert raised == [True]

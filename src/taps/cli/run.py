@@ -55,7 +55,7 @@ def run(
 
     if not resume:  # before the slow imports
         check_there(options.folder)
-        find_annotator(options.oracle)
+        find_annotator(options.annotator)
     from rich.console import Console
 
     from taps.disk import check_free
@@ -128,8 +128,8 @@ def stream_through(console: Console, session: Session, *, repredict: bool = True
     total, out = len(session.stream), session.record.folder
     try:
         with StreamProgress(console, total, session.running.position) as progress:
-            if session.oracle is not None and not is_repeatable(session.oracle):
-                session.oracle = Paused(session.oracle, progress.bar)
+            if session.annotator is not None and not is_repeatable(session.annotator):
+                session.annotator = Paused(session.annotator, progress.bar)
             follow(session, progress=progress.update, prefetched=PREFETCHED)
             if repredict:
                 repredict_all(session, progress=progress.again)

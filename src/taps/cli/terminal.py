@@ -15,7 +15,7 @@ from rich.table import Column, Table
 from taps.files import json_text
 
 if TYPE_CHECKING:
-    from taps.streams.annotators import Oracle, Reply
+    from taps.streams.annotators import Annotator, Reply
     from taps.streams.score import RunningScore, StreamStep
     from taps.study.evaluate.jobs import Job
     from taps.study.evaluate.pool import Watch
@@ -172,9 +172,9 @@ class TrainingProgress(Bars):
 
 
 class Paused:
-    """An oracle that stops the progress bar while a person is being asked."""
+    """An annotator that stops the progress bar while a person is being asked."""
 
-    def __init__(self, person: Oracle, bar: Any) -> None:
+    def __init__(self, person: Annotator, bar: Any) -> None:
         self.person, self.bar = person, bar
 
     def answer(self, query: Query) -> Reply | None:

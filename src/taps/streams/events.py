@@ -12,9 +12,9 @@ from taps.errors import DataError, ImageError, SettingsError
 from taps.learner import Learner
 from taps.model.images.decode import load_image
 from taps.streams.annotators import (
+    Annotator,
     Context,
     GroundTruth,
-    Oracle,
     Reply,
     corrections,
     find_annotator,
@@ -23,13 +23,13 @@ from taps.streams.annotators import (
 from taps.streams.score import StreamStep, denies, query_about, score_image, truth
 from taps.types import OUTSIDE, Answer, Query
 
-Annotator = Oracle | Callable[[Query], Reply | None] | Dataset | str | None
+AnyAnnotator = Annotator | Callable[[Query], Reply | None] | Dataset | str | None
 
 
 def stream(
-    learner: Learner, images: Dataset | Iterable[Any], oracle: Annotator = None
+    learner: Learner, images: Dataset | Iterable[Any], annotator: AnyAnnotator = None
 ) -> Iterator[StreamStep]:
-    """Predict images one by one; where the learner asks, put the question to the oracle and learn its answer.
+    """Predict images one by one; where the learner asks, ask the annotator and learn the answer.
 
     An event comes after each image, when its answer is learned. An image that cannot be read gives an event
     whose `prediction` is None and whose `error` says why.
@@ -38,20 +38,20 @@ def stream(
         learner: Predicts and learns.
         images: A data set, in its own order (`Dataset.shuffled`); or what `predict_one` takes, one by one.
             A learner that has seen no image is told the length of a data set (`Learner.expect`).
-        oracle: Who answers: a function from a `Query` to a class, an `Answer` or None; an object with such a
-            method `answer`; a data set, which answers from its labels; a name, as of `taps run --oracle`
+        annotator: Who answers: a function from a `Query` to a class, an `Answer` or None; an object with such
+            a method `answer`; a data set, which answers from its labels; a name, as of `taps run --annotator`
             ("console", "noisy:rate=0.1"); or None for nobody.
 
     >>> import taps
     >>> from taps.data import sign_digits
     >>> images = sign_digits().shuffled(seed=0).take(range(3))
     >>> learner = taps.Learner(taps.load_clip("tiny"), images.classes, views=1, rate=1.0)
-    >>> for event in taps.stream(learner, images, oracle=images):
+    >>> for event in taps.stream(learner, images, annotator=images):
     ...     print(event.t, event.answer == event.label)
     0 True
     1 True
     2 True
-    >>> answers = taps.stream(learner, ["no-such-file.jpg"], oracle=lambda query: "3")
+    >>> answers = taps.stream(learner, ["no-such-file.jpg"], annotator=lambda query: "3")
     >>> next(answers).error
     'no-such-file.jpg: no such image file; check the path.'
     """
@@ -59,10 +59,12 @@ def stream(
         raise SettingsError(
             f"taps.stream is given images, not {images!r}; give taps.data.load_dataset(...) or a list."
         )
-    return _steps(learner, images, _annotator(learner, images, oracle))
+    return _steps(learner, images, _find(learner, images, annotator))
 
 
-def _steps(learner: Learner, images: Dataset | Iterable[Any], oracle: Oracle | None) -> Iterator[StreamStep]:
+def _steps(
+    learner: Learner, images: Dataset | Iterable[Any], annotator: Annotator | None
+) -> Iterator[StreamStep]:
     if isinstance(images, Dataset):
         learner.expect(len(images))
     for t, image in enumerate(images.samples if isinstance(images, Dataset) else images):
@@ -77,9 +79,9 @@ def _steps(learner: Learner, images: Dataset | Iterable[Any], oracle: Oracle | N
             yield StreamStep(t, path, error=str(error))
             continue
         reply = None
-        if prediction.ask and oracle is not None:
-            reply = _ask(learner, oracle, query_about(prediction, path))
-        for id, late in late_answers(oracle, learner.seen) if oracle else ():
+        if prediction.ask and annotator is not None:
+            reply = _ask(learner, annotator, query_about(prediction, path))
+        for id, late in late_answers(annotator, learner.seen) if annotator else ():
             learner.learn_one(id, late)
         answer = reply.label if isinstance(reply, Answer) else reply
         index = None if answer is None else learner.class_index(answer)
@@ -88,30 +90,30 @@ def _steps(learner: Learner, images: Dataset | Iterable[Any], oracle: Oracle | N
         yield StreamStep(t, path, pixels, prediction, score.label, index, score.correct)
 
 
-def _ask(learner: Learner, oracle: Oracle, query: Query) -> Reply | None:
+def _ask(learner: Learner, annotator: Annotator, query: Query) -> Reply | None:
     """Put a question and learn the answer; corrections of earlier ones first."""
-    reply = oracle.answer(query)
-    for earlier, instead in corrections(oracle):
+    reply = annotator.answer(query)
+    for earlier, instead in corrections(annotator):
         learner.learn_one(earlier.id, instead)
     if reply is not None:
         learner.learn_one(query.id, reply)
     return reply
 
 
-def _annotator(learner: Learner, images: Dataset | Iterable[Any], oracle: Annotator) -> Oracle | None:
-    if isinstance(oracle, str):
+def _find(learner: Learner, images: Dataset | Iterable[Any], annotator: AnyAnnotator) -> Annotator | None:
+    if isinstance(annotator, str):
         dataset = images if isinstance(images, Dataset) else None
         truth = None if dataset is None else _Called(_from_labels(learner, dataset))
-        return find_annotator(oracle).make(Context(learner, dataset, truth))
-    if isinstance(oracle, Dataset):
-        return _Called(_from_labels(learner, oracle))
-    if oracle is None or hasattr(oracle, "answer"):
-        return oracle  # type: ignore[return-value]
-    if callable(oracle):
-        return _Called(oracle)
+        return find_annotator(annotator).make(Context(learner, dataset, truth))
+    if isinstance(annotator, Dataset):
+        return _Called(_from_labels(learner, annotator))
+    if annotator is None or hasattr(annotator, "answer"):
+        return annotator  # type: ignore[return-value]
+    if callable(annotator):
+        return _Called(annotator)
     raise SettingsError(
-        f"The oracle is {oracle!r}; give a function of a query, an object with a method `answer`, a data set "
-        "that answers from its labels, a name, or None."
+        f"The annotator is {annotator!r}; give a function of a query, an object with a method `answer`, "
+        "a data set that answers from its labels, a name, or None."
     )
 
 

@@ -16,7 +16,7 @@ from taps.learner import Learner
 from taps.learner.prepared import ViewedImage
 from taps.model.images.prefetch import prefetch
 from taps.streams import score
-from taps.streams.annotators import GroundTruth, Oracle, Reply, corrections, is_repeatable, late_answers
+from taps.streams.annotators import Annotator, GroundTruth, Reply, corrections, is_repeatable, late_answers
 from taps.streams.log import ANSWERED, PREDICTED, UNDO_FAILED, UNDONE, UNREADABLE, apply, kind_of
 from taps.streams.record import Record, read_events
 from taps.streams.score import ImageScore, RunningScore, StreamStep
@@ -79,14 +79,14 @@ class Session:
     stream: Stream
     record: Record
     running: RunningScore
-    wrap: Callable[[Oracle], Oracle | None] = lambda oracle: oracle
+    wrap: Callable[[Annotator], Annotator | None] = lambda annotator: annotator
     digests: bool = False
     positions: dict[int, int] = field(default_factory=dict)
     last_asked: int = -1
     denied: int | None = None
 
     def __post_init__(self) -> None:
-        self.oracle = self.wrap(GroundTruth(self._truth))
+        self.annotator = self.wrap(GroundTruth(self._truth))
         self.interrupt = Interrupt()
         self._ask_again()
 
@@ -120,15 +120,15 @@ class Session:
 
     def ask(self, t: int, prediction: Prediction) -> int | None:
         """Put a question to the annotator and learn from the answer, if it comes at once."""
-        if self.oracle is None:
+        if self.annotator is None:
             return None
         query = score.query_about(prediction, self.stream.path(t))
-        self.interrupt.at_once = not is_repeatable(self.oracle)
+        self.interrupt.at_once = not is_repeatable(self.annotator)
         try:
-            answer = self.oracle.answer(query)
+            answer = self.annotator.answer(query)
         finally:
             self.interrupt.at_once = False
-        for earlier, instead in corrections(self.oracle):
+        for earlier, instead in corrections(self.annotator):
             self.correct(earlier, instead)
         self.last_asked = t
         if answer is None:
@@ -168,20 +168,20 @@ class Session:
 
     def take_late_answers(self) -> int:
         """Learn from answers to earlier questions that have arrived; how many."""
-        late = [] if self.oracle is None else late_answers(self.oracle, self.learner.seen)
+        late = [] if self.annotator is None else late_answers(self.annotator, self.learner.seen)
         for id, answer in late:
             self.learn(id, answer)
         return len(late)
 
     def _ask_again(self) -> None:
         """After a restart, ask again what was waiting for a late answer."""
-        if not self.learner.pending or not hasattr(self.oracle, "due"):
+        if not self.learner.pending or not hasattr(self.annotator, "due"):
             return
         events = {e["id"]: e for e in read_events(self.record.folder) if e["event"] == PREDICTED}
         for id in self.learner.pending:
             t = self.positions[id] = events[id]["t"]
             yes_no = events[id]["index"] if events[id].get("question") == "yes_no" else None
-            self.oracle.answer(Query(id, self.stream.path(t), None, yes_no))  # type: ignore[union-attr, arg-type]
+            self.annotator.answer(Query(id, self.stream.path(t), None, yes_no))  # type: ignore[union-attr, arg-type]
 
 
 def follow(
@@ -213,7 +213,7 @@ def follow(
             late = session.take_late_answers()
             running.position = t + 1
             # A person's answer is on the disk before the next question.
-            if (late or running.asked > asked_before) and not is_repeatable(session.oracle):
+            if (late or running.asked > asked_before) and not is_repeatable(session.annotator):
                 record.checkpoint(learner, running)
             else:
                 record.checkpoint_if_due(learner, running)

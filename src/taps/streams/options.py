@@ -64,9 +64,9 @@ class RunOptions(ImageOptions):
         method: The method: `taps methods` lists them, `taps` is the paper's.
         prompts: hand, a family such as coop or maple, or a directory of trained prompts.
         source: Source statistics made by `taps stats`.
-        oracle: Who answers: folder (its own labels), console (you), none; noisy:rate=0.2 or delayed:delay=5
-            (from the labels, too); or a plugin's.
-        annotator: Your name at the console: how often each annotator is wrong is learned by name.
+        annotator: Who answers: folder (its own labels), console (you), none; noisy:rate=0.2 or
+            delayed:delay=5 (from the labels, too); or a plugin's.
+        name: Your name at the console: how often each annotator is wrong is learned by name.
         rate: Share of images to ask about; by default the method's own.
         budget: Questions in all, spread over the images; no --rate is needed then.
         buffer: Labelled images that are kept; by default the method's own number.
@@ -83,8 +83,8 @@ class RunOptions(ImageOptions):
     method: str = METHOD
     prompts: str | None = None
     source: str | None = None
-    oracle: str = "folder"
-    annotator: str | None = field(default=None, metadata={"flags": ("--annotator", "--expert")})
+    annotator: str = "folder"
+    name: str | None = field(default=None, metadata={"flags": ("--as",)})
     rate: float | None = None
     budget: int | None = field(default=None, metadata={"min": 1})
     buffer: int | None = None

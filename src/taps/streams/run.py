@@ -27,7 +27,7 @@ from taps.model.prompts.classes import check_classes
 from taps.model.prompts.texts import read_texts
 from taps.process import begin_run, peak_rss_mb
 from taps.registry import named_plugins
-from taps.streams.annotators import Context, Oracle, find_annotator
+from taps.streams.annotators import Annotator, Context, find_annotator
 from taps.streams.annotators.base import ANNOTATORS
 from taps.streams.final import final_accuracy
 from taps.streams.loop import Session
@@ -36,7 +36,7 @@ from taps.streams.record import EVENTS, PREDICTIONS, SPEC, Record, is_run, read_
 from taps.streams.score import RunningScore
 from taps.streams.sequence import Stream, make_stream
 
-FREE = ("folder", "limit", "device", "annotator")  # options that may change when a run is continued
+FREE = ("folder", "limit", "device", "name")  # options that may change when a run is continued
 SUMMARY = "summary.json"
 
 
@@ -80,7 +80,7 @@ def open_run(options: RunOptions, out: Path, *, resume: bool = False) -> Iterato
             remove(out / SUMMARY)  # only a finished run has one
             begin_run(clip.device)
 
-            def annotator(truth: Oracle) -> Oracle | None:
+            def annotator(truth: Annotator) -> Annotator | None:
                 return make(Context(learner, dataset, truth))
 
             yield Session(learner, stream, record, record.running(), annotator, digests=True)
@@ -130,19 +130,19 @@ def class_list(classes: str) -> tuple[str, ...]:
     return read_names(named) if are_wnids(named) else check_classes(named)
 
 
-def _chosen_annotator(options: RunOptions, dataset: Dataset) -> Callable[[Context], Oracle | None]:
+def _chosen_annotator(options: RunOptions, dataset: Dataset) -> Callable[[Context], Annotator | None]:
     """What makes the annotator that the options name."""
-    found = find_annotator(options.oracle)
+    found = find_annotator(options.annotator)
     if found.by_labels and all(sample.label is None for sample in dataset.samples):
         raise DataError(
             f"{options.folder} has no folders named like the classes to answer from; "
-            "use --oracle console or --oracle none."
+            "use --annotator console or --annotator none."
         )
-    if not options.annotator:
+    if not options.name:
         return found.make
     if "name" not in found.options:
-        raise SettingsError("--annotator says who answers at the console; use it with --oracle console.")
-    return partial(found.make, name=options.annotator)
+        raise SettingsError("--as names who answers at the console; use it with --annotator console.")
+    return partial(found.make, name=options.name)
 
 
 def identity(clip: Clip, stream: Stream) -> dict[str, str]:
@@ -190,8 +190,8 @@ def check_plugins(folder: Path, *, asks: bool = False) -> None:
     is imported unless its user names it.
     """
     spec = read_json(folder / SPEC)
-    named, options = spec.get("plugins"), spec.get("options", {})
-    method, annotator = (str(options.get(key)) for key in ("method", "oracle"))
+    named, options = spec.get("plugins"), _options(spec)
+    method, annotator = (str(options.get(key)) for key in ("method", "annotator"))
     known: dict[str, Container[str]] = {method.removesuffix("+"): all_methods()}
     known |= {annotator.partition(":")[0]: ANNOTATORS} if asks else {}
     unknown = [name for name, registered in known.items() if name not in registered]
@@ -201,6 +201,14 @@ def check_plugins(folder: Path, *, asks: bool = False) -> None:
             f"The run in {folder} has {unknown[0]!r} of a plugin, which is code and is not run unasked; "
             f"where you trust it, add {again}."
         )
+
+
+def _options(spec: dict[str, Any]) -> dict[str, Any]:
+    """The options that a run is stored with, by the names of today."""
+    options = dict(spec["options"])
+    if "oracle" in options:  # of before 0.3
+        options |= {"name": options.get("annotator"), "annotator": options.pop("oracle")}
+    return options
 
 
 def stored_options(out: Path) -> RunOptions:
@@ -213,7 +221,7 @@ def stored_options(out: Path) -> RunOptions:
         raise StateError(f"{str(error).rstrip('.')}; choose another --out.") from error
     known = {item.name for item in fields(RunOptions)}
     try:
-        return RunOptions(**{name: value for name, value in spec["options"].items() if name in known})
+        return RunOptions(**{name: value for name, value in _options(spec).items() if name in known})
     except (KeyError, TypeError, AttributeError) as error:
         raise StateError(f"{out} holds no run of `taps run` ({error!r}); choose another --out.") from error
 

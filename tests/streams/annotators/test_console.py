@@ -109,7 +109,7 @@ def test_where_labels_alone_are_learned_nothing_else_is_taken(typed: str) -> Non
 
 
 def test_who_answers_is_named() -> None:
-    keyboard = Keyboard("dog\nu\nnone\nsnake", annotator="ann")
+    keyboard = Keyboard("dog\nu\nnone\nsnake", name="ann")
     assert keyboard.console.answer(question(0)) == Answer(1, annotator="ann")
     assert keyboard.console.answer(question(1)) == Answer(3, annotator="ann")
     assert [said for _, said in corrections(keyboard.console)] == [Answer(none=True, annotator="ann")]
@@ -157,8 +157,8 @@ ASKER = """
 import os
 from taps.streams.annotators import Console
 from tests.streams.annotators.test_console import CLASSES, question
-oracle = Console(CLASSES)
-answers = [oracle.answer(question(0)), oracle.answer(question(1))]
+annotator = Console(CLASSES)
+answers = [annotator.answer(question(0)), annotator.answer(question(1))]
 os.write(1, f"ANSWERS {answers}\\n".encode())
 """
 

@@ -5,8 +5,8 @@ Must not know: how a run is recorded.
 """
 
 from taps.streams.annotators.base import (
+    Annotator,
     Context,
-    Oracle,
     Reply,
     annotator,
     corrections,
@@ -20,12 +20,12 @@ from taps.streams.annotators.folder import GroundTruth
 from taps.streams.annotators.noisy import Noisy
 
 __all__ = [
+    "Annotator",
     "Console",
     "Context",
     "Delayed",
     "GroundTruth",
     "Noisy",
-    "Oracle",
     "Reply",
     "annotator",
     "corrections",

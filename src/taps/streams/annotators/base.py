@@ -25,7 +25,7 @@ Reply = int | str | Answer
 """A class by index or by name, or any other `Answer`."""
 
 
-class Oracle(Protocol):
+class Annotator(Protocol):
     """Answers questions.
 
     It may also have methods `due` (late answers) and `corrections` (answers that replace earlier ones) and an
@@ -37,21 +37,21 @@ class Oracle(Protocol):
         ...
 
 
-def late_answers(oracle: Oracle, seen: int) -> list[tuple[int, Reply]]:
+def late_answers(annotator: Annotator, seen: int) -> list[tuple[int, Reply]]:
     """Answers to earlier questions that have arrived by the time `seen` images were seen."""
-    due = getattr(oracle, "due", None)
+    due = getattr(annotator, "due", None)
     return [] if due is None else list(due(seen))
 
 
-def corrections(oracle: Oracle) -> list[tuple[Query, Reply]]:
+def corrections(annotator: Annotator) -> list[tuple[Query, Reply]]:
     """Answers that replace those to earlier questions; each is returned once."""
-    found = getattr(oracle, "corrections", None)
+    found = getattr(annotator, "corrections", None)
     return [] if found is None else list(found())
 
 
-def is_repeatable(oracle: Oracle | None) -> bool:
+def is_repeatable(annotator: Annotator | None) -> bool:
     """Whether it would answer the same if asked again; answers of others (people) are saved at once."""
-    return oracle is None or getattr(oracle, "repeatable", False)
+    return annotator is None or getattr(annotator, "repeatable", False)
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Context:
 
     learner: Learner
     dataset: Dataset | None
-    truth: Oracle | None
+    truth: Annotator | None
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Registered:
         by_labels: Whether it cannot answer without labels.
     """
 
-    make: Callable[..., Oracle | None]
+    make: Callable[..., Annotator | None]
     by_labels: bool
 
     @property
@@ -125,7 +125,7 @@ def _option(found: Registered, name: str, key: str, text: str) -> Any:
     raise SettingsError(f"The annotator's option {key} is {text!r}; give a value such as {default!r}.")
 
 
-def true_labels(context: Context) -> Oracle:
+def true_labels(context: Context) -> Annotator:
     """Who answers from the labels."""
     if context.truth is None:
         raise SettingsError("This annotator answers from labels; give a data set that has some.")

@@ -1,4 +1,4 @@
-"""The console oracle: a person at the keyboard answers."""
+"""The console annotator: a person at the keyboard answers."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Console:
         picture: Reads an image file by its path; without it no image is shown.
         add_class: Adds a class to the learner; without it no class can be added.
         labels_only: Whether the method learns from classes alone: no "not …", no "none".
-        annotator: Who answers; every answer carries this name.
+        name: Who answers; every answer carries this name.
         settings: Of the method, to say why it asks.
     """
 
@@ -57,7 +57,7 @@ class Console:
         picture: Callable[[str], bytes] | None = None,
         add_class: Callable[[str], None] | None = None,
         labels_only: bool = False,
-        annotator: str = "",
+        name: str = "",
         settings: Any = None,
     ) -> None:
         from rich.console import Console as RichConsole
@@ -65,7 +65,7 @@ class Console:
         self.classes = tuple(classes)
         self.console = console or RichConsole(stderr=True)
         self.picture, self.add_class = picture, add_class
-        self.labels_only, self.annotator, self.settings = labels_only, annotator, settings
+        self.labels_only, self.name, self.settings = labels_only, name, settings
         self._before: Query | None = None
         self._corrections: list[tuple[Query, int | Answer]] = []
         self._way: str | None = None
@@ -92,7 +92,7 @@ class Console:
             self._before = None
 
     def _signed(self, given: int | Answer) -> int | Answer:
-        return replace(Answer.of(given), annotator=self.annotator) if self.annotator else given
+        return replace(Answer.of(given), annotator=self.name) if self.name else given
 
     def corrections(self) -> list[tuple[Query, int | Answer]]:
         """Answers that replace those to earlier questions; each is returned once."""
@@ -215,7 +215,7 @@ def at_the_console(context: Context, *, name: str = "") -> Console:
         picture=None if context.dataset is None else context.dataset.source.read,
         add_class=learner.add_class,
         labels_only=not learner.method.takes_any_answer,
-        annotator=name,
+        name=name,
         settings=learner.settings,
     )
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import OrderedDict
 
 from taps.errors import SettingsError
-from taps.streams.annotators.base import Context, Oracle, Reply, annotator, is_repeatable, true_labels
+from taps.streams.annotators.base import Annotator, Context, Reply, annotator, is_repeatable, true_labels
 from taps.types import Query
 
 
 @annotator("delayed", by_labels=True)
-def delayed(context: Context, *, delay: int = 10) -> Oracle:
+def delayed(context: Context, *, delay: int = 10) -> Annotator:
     return Delayed(true_labels(context), delay)
 
 
@@ -18,11 +18,11 @@ class Delayed:
     """Answers when `delay` more images have been seen.
 
     Args:
-        inner: The oracle that answers.
+        inner: The annotator that answers.
         delay: Number of images between question and answer; 0 answers at once.
     """
 
-    def __init__(self, inner: Oracle, delay: int) -> None:
+    def __init__(self, inner: Annotator, delay: int) -> None:
         if delay < 0:
             raise SettingsError(f"A delay of {delay} images is not possible; use 0 or more.")
         self.inner, self.delay = inner, delay

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from taps.streams.annotators.base import Context, Oracle, Reply, annotator, true_labels
+from taps.streams.annotators.base import Annotator, Context, Reply, annotator, true_labels
 from taps.types import Answer, Query
 
 
 @annotator("folder", by_labels=True)
-def folder(context: Context) -> Oracle:
+def folder(context: Context) -> Annotator:
     return true_labels(context)
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from taps.errors import SettingsError
-from taps.streams.annotators.base import Context, Oracle, Reply, annotator, is_repeatable, true_labels
+from taps.streams.annotators.base import Annotator, Context, Reply, annotator, is_repeatable, true_labels
 from taps.types import Answer, Query
 
 
 @annotator("noisy", by_labels=True)
-def noisy(context: Context, *, rate: float = 0.1, seed: int = 0) -> Oracle:
+def noisy(context: Context, *, rate: float = 0.1, seed: int = 0) -> Annotator:
     return Noisy(true_labels(context), rate, len(context.learner.classes), seed)
 
 
@@ -21,13 +21,13 @@ class Noisy:
     errors.
 
     Args:
-        inner: The oracle whose answers are noisy; they must be class indices.
+        inner: The annotator whose answers are noisy; they must be class indices.
         rate: Share of answers that are wrong, 0 to 1.
         classes: Number of classes.
         seed: Which answers are wrong, and how.
     """
 
-    def __init__(self, inner: Oracle, rate: float, classes: int, seed: int = 0) -> None:
+    def __init__(self, inner: Annotator, rate: float, classes: int, seed: int = 0) -> None:
         if not 0.0 <= rate <= 1.0:
             raise SettingsError(f"An error rate of {rate} is not possible; use 0 to 1.")
         if classes < 2:

@@ -24,7 +24,7 @@ from taps.learner.prepared import DrawnImage
 from taps.methods.registry import with_length
 from taps.model.clip import Clip, load_clip
 from taps.process import begin_run
-from taps.streams.annotators import Delayed, Noisy, Oracle
+from taps.streams.annotators import Annotator, Delayed, Noisy
 from taps.streams.final import repredict_all
 from taps.streams.loop import Session, follow
 from taps.streams.record import ROWS, SPEC, Pace, Record, is_run
@@ -271,7 +271,7 @@ def check_labels(dataset: Dataset) -> None:
         )
 
 
-def _annotator(job: Job, truth: Oracle, dataset: Dataset) -> Oracle:
+def _annotator(job: Job, truth: Annotator, dataset: Dataset) -> Annotator:
     noisy = Noisy(truth, job.noise, len(dataset.classes), job.seed) if job.noise else truth
     return Delayed(noisy, job.delay) if job.delay else noisy
 

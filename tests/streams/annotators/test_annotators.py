@@ -29,15 +29,15 @@ def test_ground_truth_reads_a_label_only_when_asked() -> None:
         read.append(id)
         return id * 2
 
-    oracle = GroundTruth(label)
+    annotator = GroundTruth(label)
     assert read == []
-    assert oracle.answer(question(3)) == 6
+    assert annotator.answer(question(3)) == 6
     assert read == [3]
 
 
 def test_noisy_errs_at_its_rate_and_never_with_the_true_class() -> None:
-    oracle = Noisy(GroundTruth(lambda id: id % 4), rate=0.3, classes=4, seed=5)
-    answers = np.array([oracle.answer(question(id)) for id in range(4000)])
+    annotator = Noisy(GroundTruth(lambda id: id % 4), rate=0.3, classes=4, seed=5)
+    answers = np.array([annotator.answer(question(id)) for id in range(4000)])
     wrong = answers != np.arange(4000) % 4
     assert abs(wrong.mean() - 0.3) < 0.03
     shift = (answers[wrong] - np.arange(4000)[wrong]) % 4
@@ -50,15 +50,15 @@ def yes_or_no(id: int, yes_no: int) -> Query:
 
 
 def test_yes_or_no_is_answered_truly() -> None:
-    oracle = GroundTruth(lambda id: 2)
-    assert oracle.answer(yes_or_no(0, 2)) == 2
-    assert oracle.answer(yes_or_no(0, 1)) == Answer(no=(1,))
+    annotator = GroundTruth(lambda id: 2)
+    assert annotator.answer(yes_or_no(0, 2)) == 2
+    assert annotator.answer(yes_or_no(0, 1)) == Answer(no=(1,))
     assert GroundTruth(lambda id: None).answer(yes_or_no(0, 1)) is None
 
 
 def test_noisy_says_no_for_yes_and_yes_for_no() -> None:
-    oracle = Noisy(GroundTruth(lambda id: id % 4), rate=0.3, classes=4, seed=5)
-    said = [oracle.answer(yes_or_no(id, 1)) for id in range(2000)]
+    annotator = Noisy(GroundTruth(lambda id: id % 4), rate=0.3, classes=4, seed=5)
+    said = [annotator.answer(yes_or_no(id, 1)) for id in range(2000)]
     wrong = np.array([(answer == 1) != (id % 4 == 1) for id, answer in enumerate(said)])
     assert set(map(str, said)) == {"1", str(Answer(no=(1,)))}
     assert abs(wrong.mean() - 0.3) < 0.04
@@ -83,12 +83,12 @@ def test_noisy_refuses_impossible_settings(rate: float, classes: int) -> None:
 
 @given(delay=st.integers(0, 7), asked=st.sets(st.integers(0, 20)))
 def test_delayed_answers_every_question_after_the_delay(delay: int, asked: set[int]) -> None:
-    oracle = Delayed(GroundTruth(lambda id: id + 100), delay)
+    annotator = Delayed(GroundTruth(lambda id: id + 100), delay)
     arrived: dict[int, int] = {}
     for t in range(40):
-        if t in asked and oracle.answer(question(t)) is not None:
+        if t in asked and annotator.answer(question(t)) is not None:
             arrived[t] = t
-        for id, label in late_answers(oracle, t + 1):
+        for id, label in late_answers(annotator, t + 1):
             assert label == id + 100
             arrived[id] = t
     assert arrived == {id: id + delay for id in asked}
@@ -96,12 +96,12 @@ def test_delayed_answers_every_question_after_the_delay(delay: int, asked: set[i
 
 def test_delayed_reads_the_label_late() -> None:
     read: list[int] = []
-    oracle = Delayed(GroundTruth(lambda id: read.append(id) or 1), delay=2)  # type: ignore[func-returns-value]
-    oracle.answer(question(0))
-    assert oracle.due(2) == []
+    annotator = Delayed(GroundTruth(lambda id: read.append(id) or 1), delay=2)  # type: ignore[func-returns-value]
+    annotator.answer(question(0))
+    assert annotator.due(2) == []
     assert read == []
-    assert oracle.due(3) == [(0, 1)]
+    assert annotator.due(3) == [(0, 1)]
 
 
-def test_oracles_that_answer_at_once_have_nothing_late() -> None:
+def test_annotators_that_answer_at_once_have_nothing_late() -> None:
     assert late_answers(GroundTruth(lambda id: 0), 10) == []
