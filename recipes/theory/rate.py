@@ -186,16 +186,3 @@ def limit_rate(switch_at: float, share: float, share_strict: float) -> float:
         (0.052, 0.025, 0.05)
     """
     return min(max(switch_at, share_strict), share)
-
-
-def first_askable(z: float) -> int:
-    """Smallest n at which any sample can lie z deviations above a mean it is part of: (n−1)/√n > z.
-
-    Example:
-        >>> first_askable(1.645), first_askable(1.96)
-        (5, 6)
-    """
-    n = 1
-    while (n - 1) / math.sqrt(n) <= z:
-        n += 1
-    return n

@@ -8,16 +8,12 @@ from statistics import NormalDist
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from rate import (
-    MEAN,
     SHAPES,
-    STD,
     FloatArray,
     RateTrace,
     draw_entropies,
     expected_rate_under_switch,
-    first_askable,
     limit_rate,
     simulate_dynamic,
     simulate_quantile,
@@ -96,57 +92,3 @@ def measure_convergence(rng: np.random.Generator, streams: int, length: int, rat
             row[f"{name}_strict"] = float(trace.strict[:samples].mean())
         rows.append(row)
     return rows
-
-
-def measure_warmup(rng: np.random.Generator, streams: int, length: int, rate: float) -> list[Row]:
-    """How long a τ0 that does not fit the entropies is felt; normal entropies, Algorithm 1."""
-    rows = []
-    entropies = draw_entropies(rng, "normal", length, streams)
-    for exceeding in (0.01, 0.05, 0.5, 0.95):
-        tau0 = MEAN + STD * NormalDist().inv_cdf(1 - exceeding)
-        asks = simulate_dynamic(entropies, rate, tau0=tau0).asks
-        running = np.cumsum(asks, axis=0) / np.arange(1, length + 1)[:, None]
-        # The first sample after the warm-up by which less than the rate has been asked about.
-        back = np.where((running[29:] < rate).any(axis=0), 30 + (running[29:] < rate).argmax(axis=0), length)
-        rows.append(
-            {
-                "share_above_tau0": exceeding,
-                "asked_in_warmup": float(asks[:29].sum(axis=0).mean()),
-                **{f"rate_{n}": float(asks[:n].mean()) for n in (100, 1000) if n <= length},
-                "rate_end": float(asks.mean()),
-                "samples_until_below_rate": float(np.median(back)),
-            }
-        )
-    return rows
-
-
-def measure_first_askable() -> list[Row]:
-    """From which sample on Algorithm 1 can ask at all, since each sample is part of its own mean."""
-    rows = []
-    for rate in (0.1, 0.05, 0.01, 0.001):
-        z, high = (NormalDist().inv_cdf(1 - share) for share in (rate, rate / 2))
-        rows.append(
-            {
-                "rate": rate,
-                "z": z,
-                "first_sample": first_askable(z),
-                "z_high": high,
-                "first_strict": first_askable(high),
-            }
-        )
-    return rows
-
-
-def draw_rate_curves(
-    rng: np.random.Generator, streams: int, length: int, rate: float
-) -> tuple[NDArray[np.int64], dict[str, NDArray[np.float64]]]:
-    """R_N of normal entropies at some N, by policy: 5 %, median, 95 % of the streams, and their mean."""
-    entropies = draw_entropies(rng, "normal", length, streams)
-    at = np.unique(np.geomspace(100, length, 60).astype(np.int64))
-    curves = {}
-    for name in ("Algorithm 1", "switch 1.5 α", "quantile"):
-        decide, share = POLICIES[name]
-        trace = decide(entropies[:, : max(1, round(share * streams))], rate)
-        running = np.cumsum(trace.asks, axis=0)[at - 1] / at[:, None]
-        curves[name] = np.vstack([np.quantile(running, (0.05, 0.5, 0.95), axis=1), running.mean(axis=1)])
-    return at, curves

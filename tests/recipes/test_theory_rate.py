@@ -10,7 +10,6 @@ from rate import (
     STD,
     draw_entropies,
     expected_rate_under_switch,
-    first_askable,
     limit_rate,
     simulate_dynamic,
     simulate_quantile,
@@ -113,15 +112,3 @@ def test_drifting_entropies_break_the_rate_of_both_and_a_window_mends_it():
             rate = trace.asks.mean()
             assert rate > 0.06 if too_high else rate < 0.03
         assert simulate_quantile(entropies, window=300).asks.mean() == pytest.approx(0.05, abs=0.012)
-
-
-@pytest.mark.parametrize("z", [0.5, 1.2816, 1.645, 1.96, 3.09])
-def test_no_sample_can_be_asked_about_before_the_first_askable(z):
-    def highest_score(n):
-        """z-score of the one sample that differs: no n samples can hold a higher one."""
-        sample = np.array([0.0] * (n - 1) + [1.0])
-        return (1.0 - sample.mean()) / sample.std(ddof=1)
-
-    first = first_askable(z)
-    assert highest_score(first) > z
-    assert all(highest_score(n) <= z + 1e-9 for n in range(2, first))
