@@ -49,8 +49,8 @@ from taps.study.bench.step import (
 )  # fmt: skip
 
 KERNELS = (
-    "quick_gelu_kernels", "shared_quick_gelu_kernel", "linear_gelu_kernel", "text_attention_kernel",
-    "levels_kernel", "self_attention_kernel", "norm_kernel", "embed_kernel", "adamw_kernel",
+    "quick_gelu_kernels", "linear_gelu_kernel", "text_attention_kernel",
+    "self_attention_kernel", "norm_kernel",
 )  # fmt: skip
 STREAMS = 8
 Step = Callable[[], object]

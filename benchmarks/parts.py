@@ -46,7 +46,7 @@ from taps.study.bench.measure import machine
 KINDS = {  # the first whose names fit
     "attention": "attention|sdpa|flash",
     "products": "nvjet|gemm|cutlass|xmma|splitK|_linear_gelu",
-    "QuickGELU": "gelu|_shared_backward",
+    "QuickGELU": "gelu",
     "norms": "norm",
 }
 BYTES = 2  # of a number in bfloat16

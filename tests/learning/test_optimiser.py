@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 import pytest
 import torch
 
-from taps.learning.optimiser import Moments, _corrections, adamw, all_finite, fresh_moments
+from taps.learning.optimiser import _corrections, adamw, all_finite, fresh_moments
 
 
 def tensors(seed: int) -> dict[str, torch.Tensor]:
@@ -119,26 +118,3 @@ def test_corrections_are_made_where_the_gradients_are(monkeypatch: pytest.Monkey
     far = {name: value.to(there) for name, value in tensors(0).items()}
     adamw(far, far, fresh_moments(far), lr=0.1)
     assert seen == [there]
-
-
-@pytest.mark.parametrize(
-    ("on_gpu", "dtype", "kernel", "used"),
-    [
-        (True, torch.float32, True, "kernel"),
-        (True, torch.float64, True, "plain"),
-        (False, torch.float32, True, "plain"),
-        (True, torch.float32, False, "plain"),
-    ],
-)
-def test_the_kernel_is_for_single_precision_on_a_gpu_where_it_works(
-    monkeypatch: pytest.MonkeyPatch, on_gpu: bool, dtype: torch.dtype, kernel: bool, used: str
-) -> None:
-    def named(name: str) -> Any:
-        return lambda *given, **rule: (name, name, name)
-
-    monkeypatch.setattr("taps.learning.optimiser.adamw_kernel", lambda: named("kernel") if kernel else None)
-    monkeypatch.setattr("taps.learning.optimiser.plain_adamw", named("plain"))
-    parameters = cast(Any, {"context": SimpleNamespace(is_cuda=on_gpu, dtype=dtype)})
-    zeros = {"context": torch.zeros(2)}
-    moved, moments, _ = adamw(parameters, zeros, Moments(zeros, zeros, 0), lr=0.1)
-    assert cast(Any, (moved, moments.first, moments.second)) == ({"context": used},) * 3

@@ -52,8 +52,6 @@ def test_the_kernels_of_a_model_are_tried_once_in_its_sizes(tried: list[tuple[An
             cast(Clip, OnCuda(replace(builtin_config("ViT-B-16"), activation="quick_gelu")))
         )
     assert sorted(tried, key=str) == [
-        ("embed_kernel", 768, half),
-        ("levels_kernel", half),
         ("linear_gelu_kernel", 3072, 768, half),
         ("norm_kernel", 512, half),
         ("norm_kernel", 768, half),
@@ -61,7 +59,6 @@ def test_the_kernels_of_a_model_are_tried_once_in_its_sizes(tried: list[tuple[An
         ("text_attention_kernel", 1536, 8, half),
         ("views_kernel", 224, DEVICE),
     ]
-    assert tried[0][0] == "levels_kernel"  # the quickest
 
 
 def test_attention_is_tried_with_the_prompts_that_images_get(
@@ -69,12 +66,12 @@ def test_attention_is_tried_with_the_prompts_that_images_get(
 ) -> None:
     clip = cast(Clip, OnCuda(tiny.config))
     warm_up.try_step_kernels(clip, Coop().initial(tiny))
-    assert tried == [("adamw_kernel",)]
+    assert not tried
     prompts = Maple().initial(tiny, torch.Generator().manual_seed(0))
     warm_up.try_step_kernels(clip, prompts)
     tokens = tiny.config.image_tokens + len(prompts.parameters["context"])
     sizes = tokens, 3 * tiny.config.vision_width, tiny.config.vision_heads
-    assert ("self_attention_kernel", *sizes, torch.bfloat16) in tried
+    assert tried == [("self_attention_kernel", *sizes, torch.bfloat16)]
 
 
 def test_on_a_cpu_nothing_is_tried(tried: list[tuple[Any, ...]]) -> None:

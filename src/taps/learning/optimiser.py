@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from taps.model.kernels.verify import close, draw, require_agreement, tried_once
 from taps.model.prompts.families import Parameters
 
 EPS = 1e-8  # keeps AdamW's division finite
@@ -54,14 +50,21 @@ def adamw(
     taken = all_finite(gradients)
     steps = moments.steps + 1
     corrections = _corrections(steps, betas, taken.device)
-    rule: dict[str, Any] = {"lr": lr, "weight_decay": weight_decay, "betas": betas, "eps": eps}
     updated: Parameters = {}
     new = Moments({}, {}, steps)
     for name, value in parameters.items():
         gradient = gradients[name].to(value.dtype)
-        fused = adamw_kernel() if value.is_cuda and value.dtype == torch.float32 else None
-        updated[name], new.first[name], new.second[name] = (fused or plain_adamw)(
-            value, gradient, moments.first[name], moments.second[name], corrections, taken, **rule
+        updated[name], new.first[name], new.second[name] = _moved(
+            value,
+            gradient,
+            moments.first[name],
+            moments.second[name],
+            corrections,
+            taken,
+            lr=lr,
+            weight_decay=weight_decay,
+            betas=betas,
+            eps=eps,
         )
     return updated, new, taken
 
@@ -85,7 +88,7 @@ def adamw_from_rest(
     return updated, taken
 
 
-def plain_adamw(
+def _moved(
     value: Tensor,
     gradient: Tensor,
     first: Tensor,
@@ -116,17 +119,3 @@ def _corrections(steps: int | Tensor, betas: tuple[float, float], device: torch.
         return torch.stack([1 - beta**steps for beta in betas])
     values = (1 - beta**steps for beta in betas)  # filled in on the device: a graph cannot wait for the host
     return torch.stack([torch.full((), value, dtype=torch.float64, device=device) for value in values])
-
-
-@tried_once("AdamW runs unfused")
-def adamw_kernel() -> Callable[..., tuple[Tensor, Tensor, Tensor]]:
-    from taps.model.kernels.adamw import fused_adamw
-
-    rule: dict[str, Any] = {"lr": 1e-2, "weight_decay": 0.1, "betas": (0.9, 0.999), "eps": 1e-8}
-    kernel, plain = (functools.partial(function, **rule) for function in (fused_adamw, plain_adamw))
-    draws = draw(4, 1504).detach()  # a multiple of 16, as in use: compiled once
-    corrections = _corrections(3, rule["betas"], draws.device)
-    for taken in (True, False):
-        inputs = [*draws[:3], draws[3].square(), corrections, torch.full((), taken, device="cuda")]
-        require_agreement(kernel, plain, inputs, close(rtol=1e-5, atol=1e-7))
-    return fused_adamw

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from taps import Learner
-from taps.learning import optimiser
 from taps.learning.optimiser import adamw, fresh_moments
 from taps.model.clip import ops
 from taps.model.clip.layout import make_layout, token_rows
@@ -163,7 +162,6 @@ def test_adamw_is_that_of_torch(taken: bool) -> None:
         mine, moments, done = adamw(mine, {"x": gradient}, moments, lr=1e-2, weight_decay=0.1)
         assert bool(done) == taken
     assert far(mine["x"], theirs.detach()) < 1e-6
-    assert optimiser.adamw_kernel() is not None
 
 
 @pytest.mark.skipif(
@@ -185,27 +183,6 @@ def test_a_product_and_its_quick_gelu_are_those_of_torch(dtype: torch.dtype, row
     assert far(made, exact) < max(1e-3, far(ops.quick_gelu(layer(x)), exact))
 
 
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.bfloat16, 1e-2)])
-@pytest.mark.parametrize("prompts", [(), (2, 768), (5, 3, 768)])
-def test_images_are_embedded_as_by_torch(
-    dtype: torch.dtype, tolerance: float, prompts: tuple[int, ...]
-) -> None:
-    generator = torch.Generator().manual_seed(0)
-
-    def draw(*shape: int) -> Tensor:
-        return torch.randn(shape, generator=generator).to("cuda", dtype)
-
-    norms = [torch.nn.LayerNorm(768).to("cuda", dtype) for _ in range(2)]
-    for norm in norms:
-        norm.weight.data, norm.bias.data = draw(768), draw(768)
-    given = [draw(5, 49, 768), draw(768), draw(50, 768), draw(*prompts) if prompts else None, *norms]
-    kernel = ops.embed_kernel(768, dtype)
-    assert kernel is not None
-    with torch.no_grad():
-        for mine, theirs in zip(kernel(*given), ops.plain_embed(*given), strict=True):
-            assert far(mine, theirs) < tolerance
-
-
 def test_scoring_is_the_same_with_a_graph_and_without() -> None:
     """Kernels that keep nothing for a way back are used in one case alone."""
     clip = load_clip("ViT-B-16", pretrained="random", device="cuda", dtype=torch.bfloat16)
@@ -221,7 +198,6 @@ def test_scoring_is_the_same_with_a_graph_and_without() -> None:
 
 def test_our_kernels_are_used() -> None:
     assert ops.quick_gelu_kernels() is not None
-    assert ops.levels_kernel(torch.float32) is not None
     for dtype in (torch.float32, torch.bfloat16, torch.float16):
         assert ops.text_attention_kernel(3 * 512, 8, dtype) is not None
         assert ops.norm_kernel(768, dtype) is not None
@@ -231,8 +207,8 @@ def test_our_kernels_are_used() -> None:
 def test_a_stream_uses_them_all(monkeypatch: pytest.MonkeyPatch, engine: str) -> None:
     """They are tried where a stream first needs them, be it inside a capture's stream."""
     find = (
-        ops.quick_gelu_kernels, ops.shared_quick_gelu_kernel, ops.linear_gelu_kernel, ops.norm_kernel,
-        ops.text_attention_kernel, ops.levels_kernel, ops.self_attention_kernel, ops.embed_kernel,
+        ops.quick_gelu_kernels, ops.linear_gelu_kernel, ops.norm_kernel, ops.text_attention_kernel,
+        ops.self_attention_kernel,
     )  # fmt: skip
     for each in find:
         each.cache_clear()  # type: ignore[attr-defined]

@@ -8,7 +8,6 @@ from functools import partial
 
 import torch
 
-from taps.learning.optimiser import adamw_kernel
 from taps.model.clip import Clip, ClipConfig, ops
 from taps.model.images.tensor import views_kernel
 from taps.model.kernels.verify import try_ahead
@@ -36,7 +35,7 @@ def try_step_kernels(clip: Clip, prompts: Prompts) -> None:
 @functools.cache
 def _try_tower_kernels(config: ClipConfig, device: torch.device, dtype: torch.dtype) -> None:
     text_width, width = config.text_width, config.vision_width
-    looks: list[Callable[[], object]] = [partial(ops.levels_kernel, dtype)]
+    looks: list[Callable[[], object]] = []
     if config.causal:
         looks.append(partial(ops.text_attention_kernel, 3 * text_width, config.text_heads, dtype))
     looks.append(partial(ops.norm_kernel, text_width, dtype))
@@ -44,16 +43,12 @@ def _try_tower_kernels(config: ClipConfig, device: torch.device, dtype: torch.dt
         looks += [ops.quick_gelu_kernels, partial(ops.linear_gelu_kernel, config.vision_mlp, width, dtype)]
     if not config.stages:
         looks.append(partial(ops.norm_kernel, width, dtype))
-    if config.class_token and config.ln_pre:
-        looks.append(partial(ops.embed_kernel, width, dtype))
     looks.append(partial(views_kernel, config.image_size, device))
     try_ahead(looks, device)
 
 
 @functools.cache
 def _try_step_kernels(config: ClipConfig, device: torch.device, dtype: torch.dtype, prompts: int) -> None:
-    looks: list[Callable[[], object]] = [adamw_kernel]
     if prompts and dtype in HALVES:
         sizes = config.image_tokens + prompts, 3 * config.vision_width, config.vision_heads
-        looks.insert(0, partial(ops.self_attention_kernel, *sizes, dtype))
-    try_ahead(looks, device)
+        try_ahead([partial(ops.self_attention_kernel, *sizes, dtype)], device)

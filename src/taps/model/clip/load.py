@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import os
-from functools import partial
 from pathlib import Path
 
 import torch
@@ -15,10 +14,8 @@ from taps.model.clip.config import ClipConfig, architectures
 from taps.model.clip.find import ModelFiles, find, plain_name
 from taps.model.clip.keys import to_openai_keys
 from taps.model.clip.model import Clip, count_parameters, initialise, unfilled
-from taps.model.clip.ops import levels_kernel
 from taps.model.clip.tokenizer import CLIP_TOKENIZER, TextTokenizer, read_tokenizer
 from taps.model.clip.weights import build, read_file
-from taps.model.kernels.verify import try_ahead
 
 DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "fp64": "float64"}
 CONTAINER_LIMITS = (  # memory limits of Linux's control groups, version 2 and 1
@@ -52,8 +49,6 @@ def load_clip(
     files = find(str(name_or_path), None if pretrained is None else str(pretrained))
     device, dtype = find_device(device), find_dtype(dtype or torch.float32)
     check_memory(files.config, device, dtype)
-    if device.type == "cuda":  # starts Triton while the weights are read
-        try_ahead([partial(levels_kernel, dtype)], device)
     clip = _read(files, device, dtype)
     clip.source, clip.pretrained = _absolute(name_or_path), _absolute(pretrained)
     return clip

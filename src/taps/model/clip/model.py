@@ -17,7 +17,7 @@ from taps.errors import PromptsError
 from taps.model.clip.config import ClipConfig
 from taps.model.clip.convolution import ConvNextTower, ConvolutionTower, FastVitTower, ResNetTower
 from taps.model.clip.layout import TextLayout, WholeTexts, make_layout, token_rows, whole_texts
-from taps.model.clip.ops import add_norm, look_up_levels, replace_tokens
+from taps.model.clip.ops import add_norm, replace_tokens
 from taps.model.clip.tokenizer import CLIP_TOKENIZER, TextTokenizer
 from taps.model.clip.transformer import Block, Embedding, Transformer, parameter
 from taps.model.clip.vision import VisionTower
@@ -106,7 +106,8 @@ class Clip(nn.Module):
         """Pixels in 0..255 (uint8 or float) [batch, 3, H, W] → normalised pixels."""
         pixels = pixels.to(self.device)
         if pixels.dtype == torch.uint8 and pixels.is_cuda:
-            return look_up_levels(pixels, self.levels)
+            channel = torch.arange(3, device=self.device)[:, None, None]
+            return self.levels[channel, pixels.long()]
         return ((pixels.to(self.mean.dtype) / 255 - self.mean) / self.std).to(self.dtype)
 
     def image_tokens(self, images: Tensor) -> Tensor:
@@ -187,7 +188,7 @@ class Clip(nn.Module):
         if deep is not None:
             x = replace_tokens(x, deep[0], texts.first)
         x = x + self.positional_embedding
-        x, rest, _ = self.transformer.run(x, None, deep, texts.first, only=texts.pooled)
+        x, rest, _ = self.transformer.run(x, deep, texts.first, only=texts.pooled)
         return x[:, 0], rest[:, 0]
 
     def _packed(self, texts: TextLayout, deep: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -197,7 +198,7 @@ class Clip(nn.Module):
         if deep is not None:
             x = replace_tokens(x.expand(*deep.shape[1:-2], -1, -1), deep[0], 1)
         x = x + torch.cat([self.positional_embedding[:shared], self.positional_embedding[texts.positions]])
-        x, rest, _ = self.transformer.run(x, None, deep, 1, layout=texts)
+        x, rest, _ = self.transformer.run(x, deep, 1, layout=texts)
         return x, rest
 
 

@@ -34,8 +34,6 @@ class QuickGelu(torch.autograd.Function):
 
 @way_back(1)
 def quick_gelu_backward(gradient: Tensor, x: Tensor) -> Tensor:
-    if x.is_cuda and gradient.ndim > x.ndim and (shared := shared_quick_gelu_kernel()) is not None:
-        return shared(gradient, x)
     kernels = quick_gelu_kernels() if x.is_cuda else None
     return (kernels[1] if kernels else plain_quick_gelu_backward)(gradient, x)
 
@@ -63,15 +61,6 @@ def quick_gelu_kernels() -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor, 
     require_agreement(forward, plain_quick_gelu, [x], within(0.02))
     require_agreement(backward, plain_quick_gelu_backward, [upper, x], within(0.02))
     return forward, backward
-
-
-@tried_once("QuickGELU's way back of many gradients is not Triton's")
-def shared_quick_gelu_kernel() -> Callable[[Tensor, Tensor], Tensor]:
-    from taps.model.kernels.quick_gelu import shared_quick_gelu_backward
-
-    x, upper = (draw(*shape, dtype=torch.bfloat16).detach() for shape in ((7, 100), (3, 7, 100)))
-    require_agreement(shared_quick_gelu_backward, plain_quick_gelu_backward, [upper, x], within(0.02))
-    return shared_quick_gelu_backward
 
 
 def gelu_tanh(x: Tensor) -> Tensor:
@@ -243,36 +232,6 @@ TOLERANCE = {torch.float32: 1e-4, torch.float16: 0.02, torch.bfloat16: 0.02}
 """How far a kernel may be from torch's operations: both round on the way."""
 
 
-def look_up_levels(pixels: Tensor, table: Tensor) -> Tensor:
-    """Each 8-bit pixel's entry in its channel's row of a table.
-
-    Args:
-        pixels: 0..255 [batch, channels, height, width], uint8.
-        table: [channels, 256].
-    """
-    if pixels.is_cuda and (fused := levels_kernel(table.dtype)) is not None:
-        return fused(pixels, table)
-    return plain_levels(pixels, table)
-
-
-def plain_levels(pixels: Tensor, table: Tensor) -> Tensor:
-    """The same by torch's own operations."""
-    channel = torch.arange(len(table), device=table.device)[:, None, None]
-    return table[channel, pixels.long()]
-
-
-@tried_once("Pixels are looked up by torch")
-def levels_kernel(dtype: torch.dtype) -> Callable[[Tensor, Tensor], Tensor]:
-    """Compiled for, and tried with, a table of this precision."""
-    from taps.model.kernels.levels import fused_levels
-
-    table = torch.arange(768.0, device="cuda").to(dtype).view(3, 256)
-    # A multiple of 16 pixels, as in use: for another number the kernel would be compiled again.
-    pixels = torch.arange(2 * 3 * 80, device="cuda").to(torch.uint8).view(2, 3, 8, 10)
-    require_agreement(fused_levels, plain_levels, [pixels, table], torch.equal)
-    return fused_levels
-
-
 def self_attention(qkv: Tensor, heads: int) -> Tensor:
     """Full attention of sequences over themselves.
 
@@ -366,40 +325,3 @@ def norm_kernel(width: int, dtype: torch.dtype) -> Callable[..., tuple[Tensor, T
         inputs = [x, delta, replaced, weight, bias, 1e-5, 2]
         require_agreement(fused_add_norm, plain_add_norm, inputs, within(TOLERANCE[dtype]))
     return fused_add_norm
-
-
-def plain_embed(
-    patches: Tensor,
-    first: Tensor,
-    positions: Tensor,
-    fresh: Tensor | None,
-    before: nn.LayerNorm,
-    after: nn.LayerNorm,
-) -> tuple[Tensor, Tensor]:
-    """The input of a vision tower's first block, and its layer norm there.
-
-    Args:
-        patches: Embedded [batch, count, width].
-        first: The class token [width].
-        positions: Of both [1 + count, width].
-        fresh: Prompts behind them [tokens, width], or of each image its own [batch, tokens, width].
-        before: The layer norm before the first block.
-        after: The first one in it.
-    """
-    x = torch.cat([first.expand(len(patches), 1, -1), patches], dim=1) + positions
-    if fresh is not None:
-        x = torch.cat([x, fresh.expand(len(patches), -1, -1)], dim=1)
-    x = before(x)
-    return x, after(x)
-
-
-@tried_once("Images are embedded by torch")
-def embed_kernel(width: int, dtype: torch.dtype) -> Callable[..., tuple[Tensor, Tensor]]:
-    """Compiled for, and tried with, tokens of this width."""
-    from taps.model.kernels.embed import fused_embed
-
-    norms = [nn.LayerNorm(width).to("cuda", dtype).requires_grad_(False) for _ in range(2)]
-    shapes = (3, 9, width), (width,), (10, width), (2, width)
-    inputs = [draw(*shape, dtype=dtype, seed=seed).detach() for seed, shape in enumerate(shapes)]
-    require_agreement(fused_embed, plain_embed, [*inputs, *norms], within(TOLERANCE[dtype]))
-    return fused_embed

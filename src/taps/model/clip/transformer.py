@@ -150,7 +150,6 @@ class Transformer(nn.Module):
     def run(
         self,
         x: Tensor,
-        normed: Tensor | None,
         prompts: Tensor | None,
         first: int,
         *,
@@ -163,7 +162,6 @@ class Transformer(nn.Module):
 
         Args:
             x: Input of block 0, the first row of prompts included.
-            normed: Its layer norm in block 0, if known.
             prompts: Row j replaces the tokens from position `first` on before block j.
             first: Position of the prompts in a sequence.
             layout: See `Block.causal`.
@@ -178,13 +176,12 @@ class Transformer(nn.Module):
         for index, block in enumerate(self.resblocks):
             assert isinstance(block, Block)
             if rest is None:
-                normed = block.ln_1(x) if normed is None else normed
+                normed = block.ln_1(x)
             else:
                 x, normed = ops.add_norm(x, rest, block.ln_1, at_depth(prompts, index), first=first)
             if index in layers:
                 kept[index] = x
             last = index == len(self.resblocks) - 1
-            assert normed is not None
             if layout is not None:
                 x, rest = block.causal(x, normed, layout, last=last)
             else:

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from taps.model.clip.config import ClipConfig
-from taps.model.clip.ops import add_norm, embed_kernel, replace_tokens
+from taps.model.clip.ops import add_norm, replace_tokens
 from taps.model.clip.transformer import Attention, Block, Conv, Mlp, Rotary, Transformer, at_depth, parameter
 
 
@@ -79,18 +79,6 @@ class VisionTower(nn.Module):
             x = torch.cat([x, prompts[0].expand(len(images), -1, -1)], dim=1)
         return x if self.ln_pre is None else self.ln_pre(x)  # type: ignore[no-any-return]
 
-    def first_input(self, images: Tensor, prompts: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """`embed`, and its layer norm in block 0 where one kernel computes both."""
-        fused = None
-        plain = images.ndim == 3 or self.class_embedding is None or self.ln_pre is None
-        if not plain and images.is_cuda and not torch.is_grad_enabled() and images.dtype != torch.float64:
-            fused = embed_kernel(self.conv1.out_channels, images.dtype)
-        if fused is None:
-            return self.embed(images, prompts), None
-        patches, fresh = self.patches(images), None if prompts is None else prompts[0]
-        after = self.transformer.resblocks[0].ln_1
-        return fused(patches, self.class_embedding, self.positional_embedding, fresh, self.ln_pre, after)
-
     def block_inputs(self, images: Tensor, prompts: Tensor | None, layers: Sequence[int]) -> list[Tensor]:
         """The inputs of the given blocks; no block after the last of them is computed."""
         x, kept = self.embed(images, prompts), {}
@@ -110,7 +98,7 @@ class VisionTower(nn.Module):
     ) -> tuple[Tensor, list[Tensor]]:
         """Projected features [batch, embed] and the inputs of the given blocks [batch, tokens, width]."""
         x, rest, kept = self.transformer.run(
-            *self.first_input(images, prompts),
+            self.embed(images, prompts),
             prompts,
             self.image_tokens,
             rotary=self.rotary,
@@ -127,8 +115,8 @@ class VisionTower(nn.Module):
 
     def patch_features(self, images: Tensor) -> Tensor:
         """Every patch as if it were the class token [batch, patches, embed]."""
-        inputs = self.first_input(images, None)
-        x, rest, _ = self.transformer.run(*inputs, None, self.image_tokens, rotary=self.rotary)
+        x = self.embed(images, None)
+        x, rest, _ = self.transformer.run(x, None, self.image_tokens, rotary=self.rotary)
         return self.project(add_norm(x, rest, self.ln_post)[1][:, self.first_patch :])
 
     def pooled(self, x: Tensor, rest: Tensor) -> Tensor:

@@ -115,11 +115,6 @@ def wait_for_trials() -> None:
     _ahead[:] = [look for look in _ahead if not look.done()]
 
 
-def close(rtol: float, atol: float) -> Agree:
-    """Agreement number by number, as `torch.allclose` has it."""
-    return functools.partial(torch.allclose, rtol=rtol, atol=atol)
-
-
 def within(share: float) -> Agree:
     """Agreement as a whole: the difference's norm is at most this share of the expected result's."""
     return lambda mine, theirs: bool(
