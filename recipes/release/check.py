@@ -47,6 +47,17 @@ finally:
     process.terminate()
 assert process.wait() == 0
 """
+LABEL = """
+import subprocess, sys, urllib.request
+command = [sys.executable, "-m", "taps", "demo", "--serve", "--limit", "12", "--out", "page"]
+process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+try:
+    url = next(line.split()[-1] for line in process.stdout if "Label at" in line)
+    assert b"<html" in urllib.request.urlopen(url).read()
+finally:
+    process.kill()
+process.wait()
+"""
 HEIF = """
 import io, pillow_heif
 from PIL import Image
@@ -59,8 +70,9 @@ HUB = """
 from taps.model.clip.hub import published
 import huggingface_hub
 """
+POSTGRES = "import psycopg, taps.serve.database"
 RAY = "import ray, taps.cluster.connect, taps.cluster.runs, taps.cluster.stats"
-EXTRAS = {"serve": SERVE, "heif": HEIF, "hub": HUB, "ray": RAY}
+EXTRAS = {"label": LABEL, "serve": SERVE, "postgres": POSTGRES, "heif": HEIF, "hub": HUB, "ray": RAY}
 
 
 def main() -> None:

@@ -29,7 +29,7 @@ __all__ = [
     "settings",
     "stream",
 ]
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 # Imported when first used, so that commands which need no torch do not wait for it.
 HOMES = {

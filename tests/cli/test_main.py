@@ -57,7 +57,7 @@ def test_a_mistyped_command_is_told_the_one_that_was_meant(typed, said):
 
 def test_one_version_everywhere():
     cited = re.search(r"^version: (.+)$", (ROOT / "CITATION.cff").read_text(), re.MULTILINE)[1]
-    newest = re.search(r"^## (\d\S*)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)[1]
+    newest = re.search(r"^## (\d[\d.]*)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)[1]
     assert cited == newest == taps.__version__
 
 
@@ -80,13 +80,29 @@ def test_a_file_that_the_system_refuses_is_a_sentence(monkeypatch, capsys, numbe
     assert capsys.readouterr().err == f"taps: {said}\n"
 
 
-def test_a_package_that_is_not_there_is_a_sentence():
-    without = "import sys; sys.modules['sqlalchemy'] = None; sys.argv = ['taps', 'serve']; "
+@pytest.mark.parametrize(
+    ("missing", "command", "extra"),
+    [
+        ("fastapi", ["label", "."], "label"),
+        ("sqlalchemy", ["demo", "--serve"], "label"),
+        ("sqlalchemy", ["predict", ".", "--learner", "."], "label"),
+        ("sqlalchemy", ["doctor", "."], "label"),
+        ("fastapi", ["serve"], "serve"),
+        ("sqlalchemy", ["serve"], "serve"),
+        ("httpx", ["serve", "--label-studio", "http://127.0.0.1:1"], "serve"),
+        ("psycopg", ["serve", "--store", "postgresql://localhost/none", "--files", "files"], "postgres"),
+    ],
+)
+def test_a_package_that_is_not_there_is_a_sentence_with_its_extra(missing, command, extra, tmp_path):
+    without = f"import sys; sys.modules[{missing!r}] = None; sys.argv[1:] = {command!r}; "
     done = subprocess.run(
         [sys.executable, "-c", without + "from taps.cli.main import run; run()"],
         capture_output=True,
         text=True,
         check=False,
+        cwd=tmp_path,
     )
-    said = "taps: This command needs sqlalchemy: pip install 'taps-vlm[serve]'.\n"
-    assert (done.returncode, done.stderr) == (2, said)
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert missing in line
+    assert line.endswith(f"pip install 'taps-vlm[{extra}]'.")

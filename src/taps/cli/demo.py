@@ -42,10 +42,12 @@ def demo(
 
     Needs no network. The folder's own labels play the annotator; each is looked at only after its prediction.
     """
+    from taps.cli.label import need_page
     from taps.disk import check_free, claim
     from taps.model.clip import load_clip
 
     if serve:
+        need_page()
         check_free(out / "store")
     else:
         claim(out)

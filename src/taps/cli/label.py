@@ -97,6 +97,7 @@ def label(options: LabelOptions, sort: SortOptions) -> None:
     from taps.data.load import check_readable, check_there
 
     check_there(options.folder)  # before the slow imports
+    need_page()
     from taps.disk import check_free
     from taps.methods.registry import method_settings
     from taps.model.clip import load_clip
@@ -148,6 +149,11 @@ def label(options: LabelOptions, sort: SortOptions) -> None:
 
     ending = Ending(place, dataset, sort, long=options.long)
     go(place, clip, begin, ending, host=options.host, port=options.port, browser=options.browser)
+
+
+def need_page() -> None:
+    """Import the page: a package of the extra `label` that is missing is named before anything is made."""
+    import taps.serve.run  # noqa: F401
 
 
 def read_known(file: Path, paths: Sequence[str], classes: Sequence[str]) -> dict[str, str]:

@@ -68,9 +68,9 @@ REFUSALS = {
     errno.EROFS: "written: the file system is read-only",
     errno.EACCES: "opened: permission denied",
 }
-SERVE = {  # packages of the extra `serve`
-    *("fastapi", "httpx", "psycopg"),
-    *("python_multipart", "sqlalchemy", "starlette", "uvicorn"),
+EXTRAS = {  # which extra brings a package
+    **dict.fromkeys(("fastapi", "sqlalchemy", "starlette", "uvicorn"), "label"),
+    "httpx": "serve",
 }
 
 
@@ -159,12 +159,18 @@ def run(command: typer.Typer | None = None) -> None:
         raise SystemExit(2) from None
 
 
+def lacking(package: str) -> str | None:
+    """Which extra to install for a package that is missing; `taps serve` needs all of its own anyway."""
+    extra = "serve" if package in EXTRAS and "serve" in sys.argv[1:2] else EXTRAS.get(package)
+    return extra and f"This command needs {package}: pip install 'taps-vlm[{extra}]'."
+
+
 def user_error(error: Exception) -> str | None:
     """The sentence for the user; None where the error is not the user's mistake."""
     if isinstance(error, TapsError):
         return str(error)
-    if isinstance(error, ModuleNotFoundError) and (error.name or "").split(".")[0] in SERVE:
-        return f"This command needs {error.name}: pip install 'taps-vlm[serve]'."
+    if isinstance(error, ModuleNotFoundError):
+        return lacking((error.name or "").partition(".")[0])
     if isinstance(error, OSError) and error.errno in REFUSALS:
         return f"{error.filename or 'A file'} cannot be {REFUSALS[error.errno]}."
     return None

@@ -266,7 +266,7 @@ def _postgresql(url: URL) -> Engine:
     try:
         import psycopg  # noqa: F401
     except ImportError:
-        raise StateError("A PostgreSQL store needs psycopg: pip install 'taps-vlm[serve]'.") from None
+        raise StateError("A PostgreSQL store needs psycopg: pip install 'taps-vlm[postgres]'.") from None
     return create_engine(
         url,
         pool_pre_ping=True,  # a connection that died while idle is opened anew

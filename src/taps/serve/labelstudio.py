@@ -18,7 +18,6 @@ from typing import Annotated, Any, TypeVar
 from urllib.parse import urljoin, urlsplit
 from xml.etree import ElementTree
 
-import httpx
 from fastapi import APIRouter, Body, Depends
 from fastapi.concurrency import run_in_threadpool
 
@@ -71,8 +70,13 @@ class LabelStudio:
     in_order: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "label-studio"))
     _lent: tuple[str, float] = ("", 0.0)
 
+    def __post_init__(self) -> None:
+        import httpx  # noqa: F401  # where it is missing, the service does not start
+
     def fetch(self, address: str, limits: Limits) -> bytes:
         """The image of a task. Redirects are not followed: they could lead anywhere."""
+        import httpx
+
         try:
             target = urljoin(self.url.rstrip("/") + "/", address)
             home, there = urlsplit(self.url), urlsplit(target)
@@ -94,6 +98,8 @@ class LabelStudio:
 
     def _authorization(self) -> str:
         """The header of a request: a legacy token itself, or what a personal one (a JWT) is exchanged for."""
+        import httpx
+
         if self.token.count(".") != 2:
             return f"Token {self.token}"
         token, until = self._lent
@@ -187,6 +193,8 @@ class Project:
 
 def _download(target: str, headers: dict[str, str], most: int, hint: str) -> bytes:
     """The file at a URL, up to `most` bytes; where it is refused, the error ends with the hint."""
+    import httpx
+
     data, path = bytearray(), urlsplit(target).path
     with httpx.stream("GET", target, headers=headers, timeout=30) as response:
         if response.status_code != 200:
