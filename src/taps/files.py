@@ -266,6 +266,16 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         raise DamagedError(f"{path} is damaged ({error})") from error
 
 
+def read_tensors_meta(path: Path) -> dict[str, Any]:
+    """`meta` of what `write_tensors` wrote, without looking at the tensors."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            meta: dict[str, Any] = json.loads((file.metadata() or {}).get("taps", "{}"))
+            return meta
+    except (SafetensorError, ValueError) as error:
+        raise DamagedError(f"{path} is damaged ({error})") from error
+
+
 def check_tensors(path: Path) -> None:
     """Refuse a safetensors file that is not what was written, without loading it."""
     header = _header(path)

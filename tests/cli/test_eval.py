@@ -137,7 +137,9 @@ def test_exit_code_2_and_one_sentence(zoo: Path, tmp_path: Path) -> None:
 def test_unfinished_runs_are_told(zoo: Path, tmp_path: Path) -> None:
     result = runner.invoke(app, [*call(zoo, tmp_path), "--method", "coop"], catch_exceptions=False)
     assert result.exit_code == 1
-    assert "unfinished: zoo coop seed 1" in result.output
+    before, _, after = result.output.partition("unfinished: zoo coop seed 1")
+    assert "taps train coop" in before
+    assert after
 
 
 def test_lists() -> None:

@@ -145,8 +145,10 @@ def report(
 
     Accuracies with 95 % intervals over seeds, paired differences to a baseline, the paper's numbers where the
     set and the model are the paper's, every measure, settings, and pictures in plots/. A page for each method
-    on each data set: classes, confusions, the most confident mistakes with their images.
+    on each data set: classes, confusions, the most confident mistakes with their images. Where a run is
+    unfinished the tables say so, and the exit code is 1.
     """
+    from taps.study.evaluate.results import unfinished_runs
     from taps.study.report.pages import write_report
 
     folder = Path(directory)
@@ -163,6 +165,8 @@ def report(
     for path in written:
         if path.suffix != ".svg":
             print(f"{directory}/{path.relative_to(folder)}")
+    if unfinished_runs(folder):
+        raise typer.Exit(1)
 
 
 def wanted_methods(setup: Setup, method: str, baselines: bool) -> Sequence[str]:
@@ -184,8 +188,12 @@ def carry_out(
     out: Path,
     how: Execution,
 ) -> Outcome:
-    """Run an evaluation under progress bars; Ctrl-C says how to continue."""
+    """Run an evaluation under progress bars; says first what will fail, and on Ctrl-C how to continue."""
     from taps.study.evaluate.evaluate import evaluate
+    from taps.study.evaluate.needs import lacking, sentences
+
+    for sentence in sentences(lacking(jobs)):
+        console.print(sentence, markup=False, soft_wrap=True)
 
     given: dict[str, Any] = {}
     if how.ray is not None:

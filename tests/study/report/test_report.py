@@ -10,7 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from taps.cli.eval import app
 from taps.errors import SettingsError
 from taps.files import write_json
 from taps.study.evaluate.measures import MEASURES
@@ -179,6 +181,20 @@ def test_a_partial_folder_gives_a_report(tmp_path: Path) -> None:
     write_report(tmp_path, plots=False)
     text = (tmp_path / "report.md").read_text()
     assert "Unfinished: taps on pets, seed 2: time." in text
+
+
+def test_a_method_that_failed_has_a_row_that_says_so(tmp_path: Path) -> None:
+    made_up_folder(tmp_path, methods=("zero_shot", "tpt"), datasets=("pets", "cars"), seeds=(1,))
+    (tmp_path / "runs/cars/tpt/1/row.json").unlink()
+    lost = [("taps", "pets"), ("taps", "cars"), ("tpt", "cars")]
+    runs = [{"dataset": name, "method": method, "seed": 1, "why": "no prompts"} for method, name in lost]
+    write_json(tmp_path / "unfinished.json", {"runs": runs})
+    rows = {row[0]: row[1:] for row in score_table(read_results(tmp_path)).rows}
+    assert rows["taps"][:3] == ("failed", "failed", "–")
+    assert rows["tpt"][0] == "failed"  # cars, after the alphabet
+    assert "failed" not in rows["zero_shot"]
+    called = CliRunner().invoke(app, ["report", str(tmp_path), "--quiet", "--no-plots", "--format", "md"])
+    assert called.exit_code == 1
 
 
 def test_unknown_formats_are_refused(tmp_path: Path) -> None:

@@ -149,14 +149,15 @@ def _clip(model: ModelSpec, device: str | None) -> Clip:
 
 
 @lru_cache(maxsize=2)
-def _dataset(stream: StreamSpec) -> Dataset:
+def open_dataset(stream: StreamSpec) -> Dataset:
+    """The data set of a stream; the last ones stay in memory."""
     return stream.load()
 
 
 def prepare(job: Job, device: str | None) -> None:
     """Load the model and the data set of a run, or raise what is wrong with them; they stay in memory."""
     _clip(job.model, device)
-    _dataset(job.stream)
+    open_dataset(job.stream)
 
 
 @lru_cache(maxsize=64)
@@ -165,7 +166,7 @@ def _zero_shot_ms(stream: StreamSpec, model: ModelSpec, device: str | None) -> f
 
     None where not one of them can be read.
     """
-    dataset = _dataset(stream)
+    dataset = open_dataset(stream)
     learner = Learner(_clip(model, device), dataset.classes, "zero_shot", allow_duplicates=True)
     times = []
     for index in range(min(PASSES, len(dataset))):
@@ -196,7 +197,7 @@ def run_job(
     """
     folder = job.folder(out)
     clip = _clip(job.model, device)
-    dataset = _dataset(job.stream)
+    dataset = open_dataset(job.stream)
     check_labels(dataset)
     stream = make_stream(dataset, job.seed, limit=job.limit, order=job.stream.order)
     settings = with_length(job.method, job.settings, len(stream))

@@ -101,6 +101,11 @@ class Results:
         return sorted({method for _, method in self.results}, key=method_rank)
 
     @property
+    def failed(self) -> list[str]:
+        """Methods that were wanted and have no finished run at all."""
+        return sorted({run["method"] for run in self.unfinished} - {*self.methods}, key=method_rank)
+
+    @property
     def cells(self) -> list[tuple[str, str]]:
         """Data sets and methods that have runs, as tables list them."""
         return [(dataset, method) for dataset in self.datasets for method in self.methods_of(dataset)]
@@ -208,7 +213,7 @@ def read_results(
     }
     _check_alike(results)
     dropped = len(have) - sum(map(len, alike.values()))
-    unfinished = [run for each in outs for run in _unfinished(each, have)]
+    unfinished = [run for each in outs for run in unfinished_runs(each)]
     return Results(results, unfinished, dropped, block)
 
 
@@ -274,7 +279,7 @@ def _of_common_seeds(found: Runs, baseline: str) -> Runs:
     return {key: runs for key, runs in kept.items() if {one.seed for one in runs} == common[key[0]]}
 
 
-def _unfinished(out: Path, have: set[tuple[str, str, int]]) -> list[dict[str, Any]]:
+def unfinished_runs(out: Path) -> list[dict[str, Any]]:
     """Runs without any result. A run that is being continued has a result, of fewer images."""
     try:
         noted: list[dict[str, Any]] = read_json(out / UNFINISHED)["runs"]
@@ -283,7 +288,8 @@ def _unfinished(out: Path, have: set[tuple[str, str, int]]) -> list[dict[str, An
     except (DamagedError, KeyError) as error:
         log.warning("%s; unfinished runs are not listed.", error)
         return []
-    return [run for run in noted if (run["dataset"], run["method"], run["seed"]) not in have]
+    folders = [out / "runs" / slug(run["dataset"]) / slug(run["method"]) / str(run["seed"]) for run in noted]
+    return [run for run, folder in zip(noted, folders, strict=True) if read_row(folder) is None]
 
 
 def mean_of(results: Sequence[Result], name: str) -> float:

@@ -103,6 +103,8 @@ def score_table(
             printed.add(len(rows))
             rows.append(theirs)
             notes += [published()["notes"][method]] if method in published()["notes"] else []
+    for method in results.failed:
+        rows.append(in_order(method, "–", ["failed"] * len(datasets), "–", "", ""))
     orders = [len(runs) for runs in results.results.values()]
     notes += [FEW] if min(orders) < ENOUGH else []
     measured = range(first, first + len(datasets) + several)
@@ -126,7 +128,8 @@ def _title(measure: Measure, orders: int) -> str:
 def _score_cell(results: Results, dataset: str, method: str, measure: Measure, linked: bool) -> str:
     values = values_of(results.of(dataset, method), measure)
     if not values:
-        return "–"
+        lost = any((run["dataset"], run["method"]) == (dataset, method) for run in results.unfinished)
+        return "failed" if lost else "–"
     half = interval(values)[1] if measure.pool is mean else None
     link = quote(results.pages[dataset, method]) if linked else ""
     return number(measure, measure.pool(values), half, link)
