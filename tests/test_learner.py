@@ -710,3 +710,20 @@ def test_nothing_is_offered_that_a_person_should_not_call(tiny: Clip) -> None:
         *("add_class", "class_index", "summary", "state_dict", "load_state_dict", "reset", "clone"),
         *("save", "load", "save_pretrained", "from_pretrained"),
     }
+
+
+@pytest.mark.parametrize("seed", [-1, 10**30, True, 1.5, math.nan, math.inf, "x", None])
+def test_seeds_that_are_no_whole_numbers_in_range_are_refused(tiny: Clip, seed: Any) -> None:
+    with pytest.raises(SettingsError, match="seed"):
+        Learner(tiny, CLASSES, seed=seed)
+
+
+@pytest.mark.parametrize("setting", ["views", "rate", "undo", "budget", "tau0"])
+@pytest.mark.parametrize("value", [math.nan, math.inf, -1, 1e308, 10**30])
+def test_a_setting_out_of_any_range_is_a_sentence_that_names_it(
+    tiny: Clip, setting: str, value: float
+) -> None:
+    if (setting, value) == ("tau0", -1):
+        return  # a threshold may be anything that is finite
+    with pytest.raises(SettingsError, match=setting):
+        Learner(tiny, CLASSES, **{setting: value})

@@ -13,6 +13,7 @@ from taps.errors import SettingsError, StateError
 from taps.registry import Registry
 from taps.saved import check_plain, real, whole
 
+RAREST = 1e-12  # rate
 NATS = 2.0  # τ0 of the paper
 # No entropy is near this; squares beyond it overflow, and one such value would spoil the variance for good.
 LARGEST_ENTROPY = 1e100
@@ -199,7 +200,7 @@ def ceiling(questions: float) -> int:
 
 def check_rate(rate: float, name: str = "rate", *, every: bool = False) -> float:
     """`rate` if it is a share strictly between 0 and 1; or, with `every`, 1: all of them."""
-    if not (0 < rate < 1 or (every and rate == 1)):
+    if not (RAREST <= rate < 1 or (every and rate == 1)):
         raise SettingsError(
             f"{name}={rate} is not a rate; use a number between 0 and 1, such as 0.05 for 5 %."
         )

@@ -67,6 +67,7 @@ REFUSALS = {
     errno.EDQUOT: "written: the disk is full",
     errno.EROFS: "written: the file system is read-only",
     errno.EACCES: "opened: permission denied",
+    errno.ENAMETOOLONG: "opened: the name is too long",
 }
 EXTRAS = {  # which extra brings a package
     **dict.fromkeys(("fastapi", "sqlalchemy", "starlette", "uvicorn"), "label"),

@@ -35,10 +35,12 @@ def load_dataset(
     """
     if split not in ("test", "val", "train"):
         raise DataError(f"Unknown split {split!r}: use test, val or train.")
+    if not isinstance(name_or_path, str | Path):
+        raise DataError(f"A data set is loaded by its name or its path, not by {repr(name_or_path)[:60]}.")
     named = find_set(str(name_or_path))
     path = Path(name_or_path).expanduser()
     base = _data_folder(root)
-    if named is not None and (root is not None or not path.exists()):
+    if named is not None and (root is not None or not os.path.exists(path)):
         if base == Path():
             raise DataError(f"{named.name} was not found; give the data folder by --root or TAPS_DATA.")
         dataset = _load_named(named, base, split)
@@ -78,7 +80,7 @@ def _data_folder(root: str | Path | None) -> Path:
 def _find_path(path: Path, base: Path) -> Path:
     """The path itself, or where it lies below the folder of data sets; it may lead into an archive."""
     for place in (path, base / path):
-        if place.exists() or split_archive(place) is not None:
+        if os.path.exists(place) or split_archive(place) is not None:
             return place
     raise DataError(
         f"{str(path)!r} is neither a folder nor a file, nor a name in `taps data list`: check the spelling."

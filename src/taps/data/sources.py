@@ -305,6 +305,6 @@ def kinds_text(kinds: Mapping[str, int]) -> str:
 def split_archive(path: Path) -> tuple[Path, tuple[str, ...]] | None:
     """The archive that a path leads to or into, and the folders inside it; None where there is none."""
     for depth, place in enumerate([path, *path.parents]):
-        if place.suffix.lower() in ARCHIVES and place.is_file():
+        if place.suffix.lower() in ARCHIVES and os.path.isfile(place):
             return place, path.parts[len(path.parts) - depth :]
     return None

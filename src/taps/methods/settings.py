@@ -33,6 +33,11 @@ TYPES: dict[str, tuple[tuple[type, ...], str]] = {
     "float": ((int, float), "a number"),
     "str": ((str,), "a text"),
     "None": ((type(None),), ""),
+    "Path": ((Path,), "a path"),
+    "Prompts": ((Prompts,), "prompts"),
+    "SourceStats": ((SourceStats,), "statistics"),
+    "tuple[str, ...]": ((tuple, list), "a list of texts"),
+    "Mapping[str, Sequence[str]]": ((Mapping,), "a mapping of class names to texts"),
 }
 LARGEST = 1e15  # of any number
 BOUNDS: dict[str, tuple[Callable[[Any, Any], bool], str]] = {
@@ -106,7 +111,7 @@ def _fits(kind: type, each: Field[Any], value: Any) -> bool:
         return ("None" if value is None else "bool") in names
     if not any(isinstance(value, TYPES[name][0]) for name in names):
         return False
-    if not isinstance(value, str) and not abs(value) <= LARGEST:  # neither is NaN
+    if isinstance(value, int | float) and not abs(value) <= LARGEST:  # NaN is not, either
         return False
     return _range(kind, each.name).holds(value)
 
@@ -160,7 +165,9 @@ class Settings:
                 if isinstance(value, int | float) and LARGEST < abs(value) < math.inf:
                     wanted = f"a number below {LARGEST:g}"
                 meant = nearest(str(value), _range(type(self), each.name).choices)
-                raise SettingsError(f"The setting {each.name} is {value!r}; it must be {wanted}.{meant}")
+                raise SettingsError(
+                    f"The setting {each.name} is {repr(value)[:80]}; it must be {wanted}.{meant}"
+                )
 
     def confident(self, logits: Tensor) -> Tensor:
         """Indices of the views that are kept, the surest first, from their logits [n, K]."""

@@ -31,6 +31,7 @@ from taps.methods import (
     setting,
 )
 from taps.methods.features import gaussian_scores
+from taps.saved import check_arrays
 
 BEGIN = 0.001  # every entry of a mean before the first image, in the authors' code
 
@@ -155,6 +156,9 @@ class DotaLabels(Dota):
         assert item.views is not None
         rows = len(item.views) + dim * self.settings.as_published
         check_item(item, kind, beliefs=(rows, range(1, len(self.text) + 1)))
+        assert item.beliefs is not None
+        probs = {"probabilities": item.beliefs[: len(item.views)].double()}
+        check_arrays(probs, {"probabilities": ("n", "K")}, at_least=0, at_most=1.01)
 
     def learn(self, id: int, label: int, item: ReplayItem) -> None:
         self.take(*self.change(label, item))

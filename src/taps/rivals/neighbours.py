@@ -20,6 +20,7 @@ from taps.methods.base import to_array, to_arrays, to_tensors
 from taps.methods.ensemble import EnsembleSettings, confident_mean, given_prompts
 from taps.methods.frozen import Frozen
 from taps.model.clip import Clip
+from taps.saved import check_arrays
 
 
 class NeighbourSettings(EnsembleSettings):
@@ -86,4 +87,5 @@ class Neighbours(Frozen):
         arrays = to_arrays(snapshot.tensors)
         self.whitener.restore(arrays)
         self.recent.restore(arrays)
+        check_arrays(arrays, {"stream": (range(1, len(self.stream) + 1),)}, at_least=0)
         self.stream = np.pad(arrays["stream"], (0, len(self.stream) - len(arrays["stream"])))

@@ -29,6 +29,7 @@ from taps.model.clip.formats import openai_config
 from taps.model.clip.keys import dequantise
 from taps.model.clip.load import find_device, find_dtype
 from taps.model.clip.model import count_parameters, initialise
+from taps.model.clip.tokenizer import CLIP_TOKENIZER
 from taps.model.clip.weights import build, fingerprint
 
 CONFIG = ClipConfig(
@@ -436,6 +437,7 @@ def test_halves_are_made_without_the_whole_in_single_precision(
 ) -> None:
     sizes = {key: value for key, value in CONFIG.to_dict().items() if key not in ("name", "activation")}
     monkeypatch.setitem(config.architectures(), "small", {**sizes, "vocab_size": 500})
+    monkeypatch.setattr("taps.model.clip.load.CLIP_TOKENIZER", replace(CLIP_TOKENIZER, size=500))
     monkeypatch.setitem(config.pretrained(), "small", {"here": {"repo": "a/b"}})
     with SinglePrecision() as counted:
         whole = load_clip("small", pretrained="random", device="cpu")
@@ -635,6 +637,32 @@ def test_a_repository_is_fetched_as_it_is_laid_out(
     assert clip.config.name == "somebody/some-clip"
     assert clip.config.mean == (CONFIG.mean if write is open_clip_directory else (0.1, 0.2, 0.3))
     assert clip.fingerprint == fingerprint(weights)
+
+
+@pytest.mark.parametrize("given", [torch, None, 3, b"tiny", "", "x" * 300, "a/" + "b" * 5000])
+def test_what_is_no_name_and_no_path_is_a_sentence(given: Any) -> None:
+    with pytest.raises(WeightsError, match="name or its path"):
+        load_clip(given)
+    if given is not None:
+        with pytest.raises(WeightsError, match="name or its path"):
+            load_clip("ViT-B-16", pretrained=given)
+
+
+def test_a_loaded_model_is_no_name(tiny: Clip) -> None:
+    with pytest.raises(WeightsError, match="Clip"):
+        load_clip(tiny)  # type: ignore[arg-type]
+
+
+def test_a_vocabulary_without_its_tokenizer_is_refused_at_once(
+    weights: dict[str, Tensor], tmp_path: Path
+) -> None:
+    fewer = weights | {"token_embedding.weight": weights["token_embedding.weight"][:1000]}
+    folder = hf_directory(fewer, tmp_path / "model")
+    told = json.loads((folder / "config.json").read_text())
+    told["text_config"]["vocab_size"] = 1000
+    (folder / "config.json").write_text(json.dumps(told))
+    with pytest.raises(WeightsError, match="tokenizer"):
+        load_clip(folder)
 
 
 def test_builtin_names_win_over_folders_of_that_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

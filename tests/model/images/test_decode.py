@@ -398,3 +398,20 @@ def test_damage_anywhere_gives_pixels_or_an_image_error(kind: str, damage: list[
     assert pixels.dtype == np.uint8
     assert pixels.ndim == 3
     assert pixels.shape[2] == 3
+
+
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda pixels: pixels.to_sparse(),
+        lambda pixels: pixels.to("meta"),
+        lambda pixels: torch.quantize_per_tensor(pixels, 0.1, 0, torch.quint8),
+    ],
+    ids=["sparse", "meta", "quantised"],
+)
+def test_tensors_that_hold_no_pixels_are_refused_in_a_sentence(
+    made: Callable[[torch.Tensor], torch.Tensor],
+) -> None:
+    with pytest.raises(ImageError, match="dense"):
+        load_image(made(torch.rand(3, 8, 8)))

@@ -212,3 +212,40 @@ def test_a_cache_that_cannot_be_written_costs_nothing_but_time(
     monkeypatch.setenv("TAPS_CACHE", str(tmp_path / "file"))
     monkeypatch.setattr(tiny, "fingerprint", "a name")
     assert text_classifier(tiny, CLASSES, "imagenet7").text(None).shape[0] == 3
+
+
+@pytest.mark.parametrize("classes", [{"cat", "dog"}, frozenset({"cat", "dog"}), None, 3])
+def test_classes_without_an_order_are_refused(classes: Any) -> None:
+    with pytest.raises(ClassNameError, match="list of names"):
+        check_classes(classes)
+
+
+def test_classes_may_come_one_by_one() -> None:
+    assert check_classes(name for name in ("cat", "dog")) == ("cat", "dog")  # type: ignore[arg-type]
+    assert check_classes(np.array(["cat", "dog"])) == ("cat", "dog")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("label", [True, False, 1.0, 0.7, np.bool_(True), np.float32(1), torch.tensor(True)])
+def test_labels_that_are_no_whole_numbers_are_refused_everywhere_alike(tiny: Clip, label: Any) -> None:
+    with pytest.raises(ClassNameError, match="neither"):
+        class_index(["cat", "dog"], label)
+    learner = Learner(tiny, ["cat", "dog"], views=1)
+    id = learner.predict_one(np.zeros((8, 8, 3), np.uint8)).id
+    for given in ({"label": label}, {"no": label}):
+        with pytest.raises(TapsError):
+            learner.learn_one(id, **given)
+    with pytest.raises(TapsError):
+        learner.learn_one(label, 0)
+    assert learner.answered == 0
+
+
+@pytest.mark.parametrize("name", ["texts", "template"])
+def test_texts_of_another_type_are_refused_in_a_sentence(tiny: Clip, name: str) -> None:
+    with pytest.raises(TapsError, match="text"):
+        Learner(tiny, ["cat", "dog"], **{name: 3})
+
+
+def test_prompts_that_are_no_prompts_are_refused_in_a_sentence(tiny: Clip) -> None:
+    for given in (3, tiny, "x" * 300):
+        with pytest.raises(TapsError, match="prompts"):
+            Learner(tiny, ["cat", "dog"], "taps", prompts=given)

@@ -12,6 +12,7 @@ from torch import nn
 from taps.errors import SettingsError, WeightsError
 from taps.model.clip.config import ClipConfig, architectures
 from taps.model.clip.find import ModelFiles, find, plain_name
+from taps.model.clip.hub import TOKENIZER_FILES
 from taps.model.clip.keys import to_openai_keys
 from taps.model.clip.model import Clip, count_parameters, initialise, unfilled
 from taps.model.clip.tokenizer import CLIP_TOKENIZER, TextTokenizer, read_tokenizer
@@ -46,12 +47,27 @@ def load_clip(
     >>> load_clip("tiny").config.embed_dim
     32
     """
-    files = find(str(name_or_path), None if pretrained is None else str(pretrained))
+    check_name(name_or_path)
+    files = find(str(name_or_path), None if pretrained is None else str(check_name(pretrained)))
     device, dtype = find_device(device), find_dtype(dtype or torch.float32)
     check_memory(files.config, device, dtype)
     clip = _read(files, device, dtype)
     clip.source, clip.pretrained = _absolute(name_or_path), _absolute(pretrained)
     return clip
+
+
+def check_name(given: object) -> object:
+    """What was given, if it is a name or a path, be there something or not."""
+    try:
+        if not isinstance(given, str | Path) or not str(given):
+            raise ValueError(f"it is no text, but {type(given).__name__}" if given != "" else "it is empty")
+        Path(given).expanduser().exists()
+    except (OSError, ValueError, RuntimeError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise WeightsError(
+            f"A model is loaded by its name or its path, which {repr(given)[:60]} is not ({why})."
+        ) from None
+    return given
 
 
 def _absolute(given: str | Path | None) -> str | None:
@@ -74,6 +90,11 @@ def _read(files: ModelFiles, device: torch.device, dtype: torch.dtype) -> Clip:
     if files.tokenizer is not None:
         tokenizer = read_tokenizer(files.tokenizer, cleaning=config.clean, end_marker=config.end_marker)
     state = to_openai_keys(read_file(files.weights))
+    if tokenizer.size > config.vocab_size:
+        raise WeightsError(
+            f"{config.name} knows {config.vocab_size:,} tokens, and its tokenizer makes {tokenizer.size:,}: "
+            f"put its own {' and '.join(TOKENIZER_FILES)} beside the weights."
+        )
     return build(config, state, source=str(files.weights), tokenizer=tokenizer, device=device, dtype=dtype)
 
 

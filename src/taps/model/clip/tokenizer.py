@@ -110,13 +110,14 @@ class TextTokenizer:
     start: tuple[int, ...]  # markers before a text; none, or one
     end: tuple[int, ...]  # markers behind it
     pad: int  # fills a text up where the model sees padding
+    size: int = 0  # how many ids there are; 0 where that is unknown
 
     def after_words(self, text: str) -> list[int]:
         """The ids of a text that follows other words; some tokenizers encode a first word differently."""
         return self.encode(f"a {text}")[len(self.encode("a")) :]
 
 
-CLIP_TOKENIZER = TextTokenizer(encode, (SOT_ID,), (EOT_ID,), 0)
+CLIP_TOKENIZER = TextTokenizer(encode, (SOT_ID,), (EOT_ID,), 0, EOT_ID + 1)
 
 
 def read_tokenizer(file: Path, *, cleaning: str, end_marker: bool) -> TextTokenizer:
@@ -154,4 +155,5 @@ def read_tokenizer(file: Path, *, cleaning: str, end_marker: bool) -> TextTokeni
         start = (bos,) if config["add_bos_token"] else ()
     if "add_eos_token" in config and eos is not None:
         end = (eos,) if config["add_eos_token"] else ()
-    return TextTokenizer(encode, start, end if end_marker else (), pad)
+    size = 1 + max(tokenizer.get_vocab(with_added_tokens=False).values())
+    return TextTokenizer(encode, start, end if end_marker else (), pad, size)

@@ -249,10 +249,17 @@ def _grey_to_pixels(values: np.ndarray[Any, Any], name: str) -> PixelArray:
 
 
 def _from_tensor(tensor: Any, name: str) -> PixelArray:
-    tensor = tensor.detach().cpu()
-    if tensor.is_floating_point():
-        tensor = tensor.float()  # numpy knows no bfloat16
-    return _from_array(tensor.numpy(), name, channels_first=True)
+    try:
+        tensor = tensor.detach().cpu()
+        if tensor.is_floating_point():
+            tensor = tensor.float()  # numpy knows no bfloat16
+        array = tensor.numpy()
+    except (TypeError, RuntimeError) as error:  # sparse, quantised, or without numbers
+        kind = f"{tensor.dtype}, {tensor.layout}, on {tensor.device}"
+        raise ImageError(
+            f"{name}: a tensor of this kind ({kind}) holds no pixels; give a dense one."
+        ) from error
+    return _from_array(array, name, channels_first=True)
 
 
 def _from_array(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from pathlib import Path
 
 import torch
@@ -61,7 +62,7 @@ def choose_prompts(clip: Clip, wanted: str | Path | Prompts | None, *, default: 
             log.warning("Untrained %s prompts are noise to %s: for tests only.", kind, clip.config.name)
         return found or untrained(clip, kind, torch.Generator().manual_seed(0))
     path = Path(wanted)
-    if not path.is_dir():
+    if not os.path.isdir(path):
         raise PromptsError(
             f"{str(wanted)!r} is not a directory of prompts; use 'hand', {', '.join(map(repr, FAMILIES))}, "
             "or a directory made by `taps train`."

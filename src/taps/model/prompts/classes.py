@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from taps.errors import ClassNameError, UnknownClassError
 from taps.plain_names import folded_name, synonyms
@@ -22,6 +22,11 @@ def check_classes(
     """
     if isinstance(classes, str):  # it would be taken for a list of letters
         raise ClassNameError(f"The classes are one text, {classes!r}; give a list of names.")
+    if isinstance(classes, set | frozenset) or not isinstance(classes, Iterable):
+        raise ClassNameError(
+            f"The classes are {repr(classes)[:60]}, which has no order; give a list of names: their places "
+            "are the numbers of the classes."
+        )
     if isinstance(classes, Mapping):
         by_index = {int(key): name for key, name in classes.items() if str(key).isdecimal()}
         if sorted(by_index) != list(range(len(classes))):
@@ -29,6 +34,7 @@ def check_classes(
                 f"The classes are a mapping whose keys are not 0 to {len(classes) - 1}; give a list of names."
             )
         classes = [by_index[index] for index in range(len(classes))]
+    classes = list(classes)
     for place, name in enumerate(classes):
         if not isinstance(name, str):
             raise ClassNameError(f"Class {place} is {name!r}; class names are texts, such as 'cat'.")
@@ -47,9 +53,11 @@ def check_classes(
 
 
 def whole_number(value: object) -> int | None:
-    """A plain int of a whole number of any type (numpy's too); None for everything else."""
+    """A plain int of a whole number of any type (numpy's and torch's too); None for everything else."""
+    if isinstance(value, bool) or str(getattr(value, "dtype", "")).endswith("bool"):
+        return None
     try:
-        return None if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
+        return operator.index(value)  # type: ignore[arg-type]
     except TypeError:
         return None
 

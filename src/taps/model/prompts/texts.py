@@ -88,6 +88,11 @@ def read_texts(texts: Texts, classes: Sequence[str]) -> dict[str, list[str]] | N
     """
     if texts is None:
         return None
+    if not isinstance(texts, str | Path | Mapping):
+        raise ClassNameError(
+            f"The texts are {repr(texts)[:60]}; give a mapping of class names to sentences, or a JSON file "
+            "of one."
+        )
     place = f"The texts file {texts}" if isinstance(texts, str | Path) else "The mapping of texts"
     pairs = _pairs(Path(texts), place) if isinstance(texts, str | Path) else list(texts.items())
     known: dict[str, Any] = {}
