@@ -6,7 +6,7 @@ import argparse
 import csv
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -18,11 +18,11 @@ from provenance import hardware
 
 from taps.files import write_text
 from taps.methods.registry import find_method
-from taps.study.report.ranks import LEVEL, holm
 
 Row = dict[str, Any]
 Kind = tuple[str, float, str, float, str]  # method, rate, rule, noise, situation
 RESAMPLES = 10_000
+LEVEL = 0.05
 DIGESTS = Path(__file__).resolve().parent.parent / "tests" / "assets" / "digests.json"
 BASELINE = "zero_shot"
 
@@ -222,6 +222,15 @@ def resampled(differences: np.ndarray) -> np.ndarray:
     there = np.isfinite(differences).astype(np.float32)
     sums = ((by_order @ np.nan_to_num(differences).astype(np.float32)) * by_image).sum(1)
     return np.asarray(sums / np.maximum(((by_order @ there) * by_image).sum(1), 1))
+
+
+def holm(ps: Sequence[float]) -> list[float]:
+    """P-values of many tests, corrected by Holm's step-down procedure."""
+    corrected, largest = [0.0] * len(ps), 0.0
+    for place, index in enumerate(sorted(range(len(ps)), key=lambda i: ps[i])):
+        largest = max(largest, min(1.0, (len(ps) - place) * ps[index]))
+        corrected[index] = largest
+    return corrected
 
 
 def gain(each: dict[str, Any]) -> str:

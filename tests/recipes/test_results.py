@@ -98,3 +98,8 @@ def test_an_interval_over_images_and_orders_is_that_of_a_plain_loop() -> None:
         orders, images = rng.integers(3, size=3), rng.integers(50, size=50)
         plain.append(np.nanmean(differences[orders][:, images]))
     assert np.quantile(drawn, [0.025, 0.975]) == pytest.approx(np.quantile(plain, [0.025, 0.975]), abs=0.03)
+
+
+def test_holm_corrects_as_the_procedure_says() -> None:
+    assert results_page.holm([0.01, 0.04, 0.02]) == pytest.approx([0.03, 0.04, 0.04])
+    assert results_page.holm([0.5, 0.6]) == [1.0, 1.0]

@@ -94,8 +94,8 @@ def compare(
     """Compare methods over data sets: leaderboard.html, .tex, .csv and .json.
 
     With --dataset the runs are made first, as by `taps eval` (--resume continues); without it they are taken
-    from the folders. The page is one file: a table that sorts by a click, ranks with the methods that
-    cannot be told apart, accuracy against time, labels and calibration. Cells link to pages about their runs.
+    from the folders. The page is one file: a table that sorts by a click, accuracy against
+    time, labels and calibration. Cells link to pages about their runs.
     """
     from taps.cluster.connect import find_ray
 

@@ -28,7 +28,7 @@ GROUPS = {  # sections of `taps --help`: each command and one line
     "Research": {
         "eval": "Measure methods on streams: predict first, label afterwards.",
         "features": "Encode data sets once, for all evaluations that follow.",
-        "compare": "Compare methods over data sets: a leaderboard with ranks and costs.",
+        "compare": "Compare methods over data sets: a leaderboard with costs.",
         "report": "Tables, plots and comparisons from the results of an evaluation.",
         "train": "Train prompts on a few images of each class.",
         "stats": "Source statistics for alignment: collect them, merge them.",

@@ -251,13 +251,12 @@ def dotplot(
     *,
     x_title: str,
     title: str = "",
-    groups: Sequence[tuple[int, int]] = (),
     level: float | None = None,
 ) -> str:
     """One row a name: a point, and its interval where there is one.
 
-    A row is a name, a value and the half-width of its interval. A bar on the right joins the rows from the
-    first to the last of a group. A dashed line stands at `level`.
+    A row is a name, a value and the half-width of its interval. A dashed line stands at
+    `level`.
     """
     left = min(16 + svg.LETTER * max(len(name) for name, *_ in rows), SIZE[0] / 2)
     top = svg.TOP - 12 + (18 if title else 0)
@@ -266,14 +265,10 @@ def dotplot(
     values += [] if level is None else [level]
     spare = 0.04 * (max(values) - min(values)) or 0.5
     x = min(values) - spare, max(values) + spare
-    frame = Frame(size, 16 + 8 * len(groups), x, (0.0, 1.0), left=left, top=top)
+    frame = Frame(size, 16, x, (0.0, 1.0), left=left, top=top)
     parts = [*_scale(frame, level), svg.x_axis_title(frame, x_title)]
     for index, row in enumerate(rows):
         parts += _point(frame, index, *row)
-    for place, (first, last) in enumerate(groups):
-        at = frame.ends[0] + 10 + 8 * place
-        ends = f'y1="{top + ROW * first + 4}" y2="{top + ROW * (last + 1) - 4}"'
-        parts.append(f'<line stroke="currentColor" stroke-width="4" x1="{at}" x2="{at}" {ends}/>')
     return svg.framed(size, title, x_title, parts)
 
 

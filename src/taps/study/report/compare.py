@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +21,7 @@ from taps.study.report import charts, tables
 from taps.study.report.document import document, side_by_side
 from taps.study.report.pages import write_details
 from taps.study.report.published import published_means
-from taps.study.report.ranks import LEVEL, Ranking, rank_methods
-from taps.study.report.table import Cell, Table, csv_table, html_table, latex, markdown
-
-TEST = (
-    "Points: mean rank over the orders of all data sets, 1 is best. A bar on the right joins methods of "
-    f"which no two differ at the {100 * LEVEL:.0f} % level: Wilcoxon's signed-rank test over data sets for "
-    "each pair (orders of a set are averaged, for they share its images), all pairs corrected by Holm's "
-    "procedure, as recommended in place of the Nemenyi test by Benavoli, Corani and Mangili (JMLR 17, 2016)."
-)
+from taps.study.report.table import Table, csv_table, html_table, latex, markdown
 
 
 @dataclass(frozen=True)
@@ -40,7 +32,6 @@ class Leaderboard:
         results: All runs.
         measure: What methods are ordered by.
         baseline: The method that differences are to.
-        ranking: Ranks and tests; None where fewer than two methods have every data set.
         table: The measure by method and data set, the best first.
         richer: The leaderboard of runs with richer class texts, where there are others too.
     """
@@ -48,7 +39,6 @@ class Leaderboard:
     results: Results
     measure: Measure
     baseline: str
-    ranking: Ranking | None
     table: Table
     richer: Leaderboard | None = None
 
@@ -117,84 +107,20 @@ def _of_block(
         known = ", ".join(each.name for each in tables.known_measures(results))
         raise DataError(f"No run has the measure {chosen.name!r}; choose from {known}.")
     against = baseline or results.methods[0]
-    ranking = _ranking(results, chosen, against)
-    ranks = {} if ranking is None else dict(zip(ranking.methods, ranking.mean_ranks, strict=True))
-    table = tables.score_table(results, chosen, against, linked=True, beside=False, ranks=ranks)
+    table = tables.score_table(results, chosen, against, linked=True, beside=False, best_first=True)
     if named or block == RICHER:
         table = replace(table, title=f"{table.title}; {block}")
-    return Leaderboard(results, chosen, against, ranking, table)
-
-
-def _ranking(results: Results, measure: Measure, control: str) -> Ranking | None:
-    """Over the methods that have the measure on every data set."""
-    whole = [name for name in results.methods if tables.mean_over_sets(results, name, measure) is not None]
-    if len(whole) < 2:
-        return None
-    blocks = []
-    for dataset in results.datasets:
-        columns = [tables.values_of(results.of(dataset, method), measure) for method in whole]
-        blocks += [(dataset, [measure.sign * value for value in row]) for row in zip(*columns, strict=True)]
-    return rank_methods(whole, blocks, control)
-
-
-def blind(ranking: Ranking) -> str:
-    """A sentence where the tests cannot find a difference whatever the numbers are."""
-    if ranking.least < LEVEL:
-        return ""
-    return (
-        f"With {_count(range(ranking.sets), 'data set')} and {len(ranking.methods)} methods "
-        f"no difference can reach the {100 * LEVEL:.0f} % level (the smallest p there can be is "
-        f"{ranking.least:.2g}): the bars say nothing. Take more data sets or fewer methods; "
-        "`taps report` compares images on each set."
-    )
-
-
-def rank_table(results: Results, ranking: Ranking, measure: Measure, baseline: str) -> Table:
-    """Mean ranks, data sets on which a method is better or worse than the baseline, and its p."""
-    rows = []
-    for name, rank in zip(ranking.methods, ranking.mean_ranks, strict=True):
-        p = ranking.against.get(name)
-        versus = ["", ""]  # of the baseline itself
-        if p is not None:
-            p_text = "< 0.001" if p < 1e-3 else f"{p:.3f}"
-            versus = [_won_and_lost(results, measure, name, baseline), Cell(p_text, value=p)]
-        rows.append((name, Cell(f"{rank:.2f}", value=rank), *versus))
-    columns = ("method", "mean rank", "better / worse", "p")
-    note = (
-        f"better / worse: data sets on which it is, than {baseline}; p: Wilcoxon's, corrected by Holm's "
-        f"procedure for the comparisons with {baseline} alone."
-    )
-    return Table(f"Ranks by {measure.title}", columns, tuple(rows), (note,))
-
-
-def _won_and_lost(results: Results, measure: Measure, method: str, baseline: str) -> str:
-    won = lost = 0
-    for dataset in results.datasets:
-        mine, theirs = (tables.score(results.of(dataset, name), measure) for name in (method, baseline))
-        if mine is not None and theirs is not None:
-            won += measure.sign * (mine - theirs) > 0
-            lost += measure.sign * (mine - theirs) < 0
-    return f"{won} / {lost}"
+    return Leaderboard(results, chosen, against, table)
 
 
 def summary(board: Leaderboard) -> str:
-    """What was compared, and who is first, in two or three sentences."""
+    """What was compared."""
     results = board.results
-    text = (
+    return (
         f"{_count(results.methods, 'method')} on {_count(results.datasets, 'data set')}, "
         f"{_count(results.seeds, 'order')} each; "
         f"{board.measure.title}: {board.measure.description} {board.measure.better.capitalize()} is better."
     )
-    ranking = board.ranking
-    if ranking is None:
-        return text
-    text += f" {ranking.methods[0]} has the best mean rank ({ranking.mean_ranks[0]:.2f})"
-    if blind(ranking):
-        return f"{text}."
-    alike = next((last for first, last in ranking.groups if first == 0), 0)
-    if alike:
-        return f"{text}; {', '.join(ranking.methods[1 : alike + 1])} cannot be told from it."
-    return f"{text}, and differs from every other."
 
 
 def _count(things: Sequence[Any], name: str) -> str:
@@ -215,12 +141,9 @@ def as_dict(board: Leaderboard) -> dict[str, Any]:
                     **{"score": measure.pool(values), "half": half, "values": values},
                     "seeds": [result.seed for result in runs],
                 }
-    ranking = None if board.ranking is None else asdict(board.ranking)
-    if ranking is not None:
-        ranking["p"] = [{"methods": pair, "p": p} for pair, p in ranking["p"].items()]
     return {
         **{"measure": board.measure.name, "model": results.model, "baseline": board.baseline},
-        **{"datasets": results.datasets, "methods": results.methods, "scores": scores, "ranking": ranking},
+        **{"datasets": results.datasets, "methods": results.methods, "scores": scores},
         **({} if board.richer is None else {"richer_texts": as_dict(board.richer)}),
     }
 
@@ -268,7 +191,6 @@ def _page(board: Leaderboard) -> list[str]:
         f"<p>{html.escape(summary(board))}</p>",
         html_table(board.table, sortable=True),
         *(f"<p class=note>{html.escape(line)}</p>" for line in results.missing()),
-        *_ranks(board),
         "<h2>What it costs</h2>",
         "<p>Means over data sets. The line joins methods that no cheaper one beats (the Pareto front).</p>",
         side_by_side(trade_offs),
@@ -289,23 +211,3 @@ def _folded(board: Leaderboard, measure: Measure) -> str:
     table = tables.score_table(board.results, measure, board.baseline, linked=True, beside=False)
     heading = html.escape(f"{measure.heading} by data set")
     return f"<details><summary>{heading}</summary>{html_table(table, sortable=True)}</details>"
-
-
-def _ranks(board: Leaderboard) -> list[str]:
-    ranking = board.ranking
-    if ranking is None:
-        return []
-    rows = [(name, rank, None) for name, rank in zip(ranking.methods, ranking.mean_ranks, strict=True)]
-    picture = charts.dotplot(
-        rows, x_title="mean rank", title="Mean ranks, and who differs", groups=ranking.groups
-    )
-    table = html_table(rank_table(board.results, ranking, board.measure, board.baseline))
-    unranked = ", ".join(sorted({*board.results.methods} - {*ranking.methods}))
-    missing = f"<p class=note>Not ranked, because a data set is missing: {html.escape(unranked)}.</p>"
-    return [
-        "<h2>Ranks</h2>",
-        f"<p>{html.escape(TEST)}</p>",
-        f"<p class=warning>{html.escape(blind(ranking))}</p>" if blind(ranking) else "",
-        missing if unranked else "",
-        side_by_side([picture, f"<div>{table}</div>"]),
-    ]

@@ -71,33 +71,31 @@ def score_table(
     *,
     linked: bool = False,
     beside: bool = True,
-    ranks: Mapping[str, float] | None = None,
+    best_first: bool = False,
 ) -> Table:
     """A measure by method and data set, the mean over data sets and its difference to the baseline.
 
     With `linked` cells link to the pages about their runs. With `beside` the paper's numbers stand beside
-    ours where model and images are the paper's. With `ranks`, mean ranks by method, the best method comes
-    first, and ranks and means come before the data sets.
+    ours where model and images are the paper's. With `best_first` methods come in the order of their
+    means, which stand before the data sets.
     """
     datasets, several = results.datasets, len(results.datasets) > 1
     means = {method: mean_over_sets(results, method, measure) for method in results.methods}
-    ordered, first = results.methods, 1  # column of a score
-    if ranks is not None:
+    ordered = results.methods
+    if best_first:
         ordered = sorted(means, key=lambda m: (means[m] is None, -measure.sign * (means[m] or 0.0)))
-        first = 2
 
-    def in_order(name: str, rank: str, scores: list[str], mean: str, *rest: str) -> Row:
+    def in_order(name: str, scores: list[str], mean: str, *rest: str) -> Row:
         over_sets = [mean] if several else []
-        return (name, *([*scores, *over_sets] if ranks is None else [rank, *over_sets, *scores]), *rest)
+        return (name, *([*over_sets, *scores] if best_first else [*scores, *over_sets]), *rest)
 
     rows: list[Row] = []
     printed: set[int] = set()
     notes = [_length_note(results)]
     for method in ordered:
         scores = [_score_cell(results, dataset, method, measure, linked) for dataset in datasets]
-        rank = Cell(f"{ranks[method]:.2f}", value=ranks[method]) if ranks and method in ranks else "–"
         rest = _gain(means, method, baseline, measure), _rate(results, method)
-        rows.append(in_order(method, rank, scores, number(measure, means[method]), *rest))
+        rows.append(in_order(method, scores, number(measure, means[method]), *rest))
         theirs = _published_row(results, method, several) if beside and measure is TOP1 else None
         if theirs is not None:
             printed.add(len(rows))
@@ -107,10 +105,10 @@ def score_table(
         rows.append(in_order(method, "–", ["failed"] * len(datasets), "–", "", ""))
     orders = [len(runs) for runs in results.results.values()]
     notes += [FEW] if min(orders) < ENOUGH else []
-    measured = range(first, first + len(datasets) + several)
+    measured = range(1, 1 + len(datasets) + several)
     return Table(
         _title(measure, max(orders)),
-        in_order("method", "rank", datasets, "mean", f"to {baseline}", "asked %"),
+        in_order("method", datasets, "mean", f"to {baseline}", "asked %"),
         _with_places(rows, dict.fromkeys(measured, measure), printed),
         tuple(notes),
         published=frozenset(printed),
