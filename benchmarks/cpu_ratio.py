@@ -77,7 +77,7 @@ def bare(clip: Clip, together: int, times: int) -> Spent:
 def predicting(clip: Clip, images: Dataset) -> Spent:
     """`taps predict`, its CSV left out."""
     learner = Learner(clip, images.classes, "zero_shot", allow_duplicates=True)
-    places = {sample.key: index for index, sample in enumerate(images.samples)}
+    places = {sample.path: index for index, sample in enumerate(images.samples)}
     return spent(lambda: list(predict_all(places, lambda key: images.image(places[key]), learner)))
 
 
@@ -100,7 +100,7 @@ def labelling(clip: Clip, images: Dataset, views: int) -> Spent:
     settings = {"rate": 0.1, "expected": count, "views": views, **pool_settings(10, count)}
     config = StreamConfig("pets", list(images.classes), METHOD, settings, 0, deadline=None, hold=0.0)
     with tempfile.TemporaryDirectory() as place, Service(Store(place), clip) as service:
-        folder = Folder(service, "pets", images, order, lambda t: images.samples[t].key)
+        folder = Folder(service, "pets", images, order, lambda t: images.samples[t].path)
         folder.begin(config, given=False, questions=10)
         return spent(lambda: folder.feed(lambda done: None))
 

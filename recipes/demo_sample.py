@@ -92,7 +92,7 @@ def main() -> None:
     )
     with zipfile.ZipFile(args.target, "w", zipfile.ZIP_STORED) as archive:
         for index in chosen:
-            member = zipfile.ZipInfo(str(Path(dataset.samples[index].key).with_suffix(".webp")), FIXED_DATE)
+            member = zipfile.ZipInfo(str(Path(dataset.samples[index].path).with_suffix(".webp")), FIXED_DATE)
             archive.writestr(member, shrink(dataset.read(index), args.short_side, args.quality))
     print(f"{args.target}: {args.target.stat().st_size / 1e6:.2f} MB")
 

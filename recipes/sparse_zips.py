@@ -33,7 +33,7 @@ def used_members(streams: list[StreamSpec], seeds: list[int], limit: int) -> dic
             names = set(file.namelist())
         for seed in seeds:
             for index in stream_order(len(dataset), seed, limit).tolist():
-                key = dataset.samples[index].key
+                key = dataset.samples[index].path
                 name = next((n for n in (key, f"{inner}/{key}") if n in names), None)
                 if name is None:
                     raise TapsError(f"{key} is not found in {archive}.")

@@ -18,12 +18,18 @@ def example() -> str:
     return re.search(r"```python\n(.*?)```", README.read_text(), re.DOTALL)[1]
 
 
-def test_example_is_ten_lines_and_runs(tmp_path, monkeypatch):
+def test_example_is_ten_lines_and_runs(tmp_path, monkeypatch, capsys):
     code = example()
     assert len([line for line in code.splitlines() if line.strip()]) <= 10
     monkeypatch.chdir(tmp_path)
     names: dict = {}
     exec(compile(code, "README.md", "exec"), names)
+    printed = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert len(printed) == 20
+    assert {predicted for _, predicted, _ in printed} <= set(names["images"].classes)
+    answers = [answer for *_, answer in printed if answer != "None"]
+    assert len(answers) == names["learner"].answered
+    assert set(answers) <= set(names["images"].classes)
     again = taps.Learner.load(tmp_path / "my-learner")
     assert again.seen == names["learner"].seen == 20
     assert again.asked == names["learner"].asked

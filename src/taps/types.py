@@ -153,13 +153,14 @@ class Answer:
 
 @dataclass(frozen=True)
 class Query:
-    """A question put to an annotator about image `id`, of the path `source`.
+    """A question put to an annotator about image `id`.
 
     Attributes:
+        path: Of the image.
         yes_no: Where only yes or no is asked: the class that it may be, by index.
     """
 
     id: int
-    source: str
+    path: str
     prediction: Prediction
     yes_no: int | None = None

@@ -121,7 +121,7 @@ def test_label_studio_exports(tmp_path: Path) -> None:
 def test_labels_find_their_images_by_the_end_of_the_path(pictures: Path) -> None:
     data = load_dataset(pictures)
     again = with_labels(data, {str(pictures / "bee" / "3.png"): "cat", "elsewhere/ant/0.png": "bee"})
-    found = {sample.key: sample.label for sample in again.samples if sample.label is not None}
+    found = {sample.path: sample.label for sample in again.samples if sample.label is not None}
     assert found == {"bee/3.png": 2, "ant/0.png": 1}
     with pytest.raises(DataError, match="could be 3 images"):
         with_labels(data, {"3.png": "cat"})

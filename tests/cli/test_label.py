@@ -63,7 +63,7 @@ def ending(place: Path, made: Folder) -> label.Ending:
 
 def answer(service: Service, dataset: Any, stop: threading.Event) -> None:
     """Somebody who knows the folders' names."""
-    truth = {sample.key: dataset.classes[sample.label] for sample in dataset.samples}
+    truth = {sample.path: dataset.classes[sample.label] for sample in dataset.samples}
     number = service.stream("photos").id
     while not stop.wait(0.02):
         for row in service.store.predictions(number, states=[OPEN]):
@@ -166,7 +166,7 @@ def test_the_first_question_is_of_what_is_there_and_later_ones_wait_for_the_rest
     assert put == [0] + [1] * 4 + [2] * 3 + [3] * 17
     with Service(Store(str(tmp_path / "quick")), tiny) as service:
         made, truth = images(service, pictures, settings=POOL), {}
-        truth = {sample.key: made.dataset.classes[sample.label or 0] for sample in made.dataset.samples}
+        truth = {sample.path: made.dataset.classes[sample.label or 0] for sample in made.dataset.samples}
         asked: list[int] = []
 
         def answer_all(done: int) -> None:

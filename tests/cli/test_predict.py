@@ -75,8 +75,8 @@ def test_predictions_are_those_of_zero_shot_one_by_one(
     dataset = load_dataset(str(folder))
     learner = Learner(taps.load_clip("tiny"), dataset.classes, "zero_shot")
     for index, (row, sample) in enumerate(zip(found, dataset.samples, strict=True)):
-        assert row["path"] == str(folder / sample.key)
-        if "broken" in sample.key:
+        assert row["path"] == str(folder / sample.path)
+        if "broken" in sample.path:
             assert row["predicted"] == ""
             assert "not an image" in row["error"]
             continue

@@ -27,7 +27,7 @@ PETS = ["cat/1.jpg", "cat/2.JPEG", "guinea_pig/1.webp", "dog/b.png", "dog/a.png"
 
 
 def facts(data: Dataset) -> list[tuple[str, str]]:
-    return [(s.key, "" if s.label is None else data.classes[s.label]) for s in data.samples]
+    return [(s.path, "" if s.label is None else data.classes[s.label]) for s in data.samples]
 
 
 @pytest.fixture(params=["folder", "zip", "tar"])
@@ -45,7 +45,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path):  # type: ignore[no-un
 def test_class_folders_in_sorted_order_with_readable_names(place) -> None:  # type: ignore[no-untyped-def]
     data = load_dataset(place(PETS))
     assert data.classes == ("cat", "dog", "guinea pig")
-    assert [s.key for s in data.samples] == sorted(PETS)
+    assert [s.path for s in data.samples] == sorted(PETS)
     assert [s.label for s in data.samples] == [0, 0, 1, 1, 2]
     assert [data.read(i).decode() for i in range(len(data))] == sorted(PETS)
     assert (data.name, data.template, len(data)) == ("d", "a photo of a {}.", 5)
@@ -54,7 +54,7 @@ def test_class_folders_in_sorted_order_with_readable_names(place) -> None:  # ty
 def test_other_files_are_counted_not_loaded(place) -> None:  # type: ignore[no-untyped-def]
     junk = ["cat/._1.jpg", "cat/notes.txt", "dog/Thumbs.db", "README.md", "cover.jpg", ".hidden/x.jpg"]
     data = load_dataset(place([*PETS, *junk]))
-    assert [s.key for s in data.samples] == sorted(PETS)
+    assert [s.path for s in data.samples] == sorted(PETS)
     # What lies in a hidden folder on disk is not even looked at.
     assert data.skipped in (5, 6)
 
@@ -129,7 +129,7 @@ def test_domains_share_their_classes_and_one_can_be_addressed(place) -> None:  #
         ("sketch", 1),
     ]
     one = load_dataset(path / "sketch")
-    assert [s.key for s in one.samples] == ["cat/3.jpg", "dog/2.jpg"]
+    assert [s.path for s in one.samples] == ["cat/3.jpg", "dog/2.jpg"]
     assert one.read(0) == b"sketch/cat/3.jpg"
 
 
@@ -146,8 +146,8 @@ def test_kinds_with_their_own_classes(place) -> None:  # type: ignore[no-untyped
 
 def test_wrapping_folder_and_splits_are_looked_through(place) -> None:  # type: ignore[no-untyped-def]
     path = place([f"net2/{part}/{name}/1.jpg" for part in ("train", "val") for name in ("cat", "dog")])
-    assert [s.key for s in load_dataset(path).samples] == ["net2/val/cat/1.jpg", "net2/val/dog/1.jpg"]
-    assert load_dataset(path, split="train").samples[0].key == "net2/train/cat/1.jpg"
+    assert [s.path for s in load_dataset(path).samples] == ["net2/val/cat/1.jpg", "net2/val/dog/1.jpg"]
+    assert load_dataset(path, split="train").samples[0].path == "net2/train/cat/1.jpg"
 
 
 def test_given_names_order_the_labels(place, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
@@ -163,7 +163,7 @@ def test_given_names_order_the_labels(place, tmp_path: Path) -> None:  # type: i
 def test_folders_that_the_list_does_not_name_are_no_classes(place) -> None:  # type: ignore[no-untyped-def]
     path = place(["1.jpg", "2023/May/2.jpg", "2024/3.jpg"])
     data = load_dataset(path, classes=["cat", "dog"])
-    assert [s.key for s in data.samples] == ["1.jpg", "2023/May/2.jpg", "2024/3.jpg"]
+    assert [s.path for s in data.samples] == ["1.jpg", "2023/May/2.jpg", "2024/3.jpg"]
     assert data.labels == [None] * 3
     assert data.classes == ("cat", "dog")
 
@@ -171,7 +171,7 @@ def test_folders_that_the_list_does_not_name_are_no_classes(place) -> None:  # t
 def test_images_beside_the_folders_of_listed_classes_have_no_label(place) -> None:  # type: ignore[no-untyped-def]
     path = place(["1.jpg", "cat/2.jpg", "dog/3.jpg"])
     data = load_dataset(path, classes=["cat", "dog"])
-    assert [(s.key, s.label) for s in data.samples] == [("1.jpg", None), ("cat/2.jpg", 0), ("dog/3.jpg", 1)]
+    assert [(s.path, s.label) for s in data.samples] == [("1.jpg", None), ("cat/2.jpg", 0), ("dog/3.jpg", 1)]
     assert data.skipped == 0
     assert load_dataset(path).labels == [0, 1]
 
@@ -187,7 +187,7 @@ def test_numbered_folders_count_by_value_not_as_text(place) -> None:  # type: ig
     with pytest.raises(DataError, match="numbers for class folders"):
         load_dataset(path)
     data = load_dataset(path, classes=[f"class {chr(97 + i)}" for i in range(12)])
-    assert {s.key: s.label for s in data.samples} == {f"{i}/x.jpg": i for i in range(12)}
+    assert {s.path: s.label for s in data.samples} == {f"{i}/x.jpg": i for i in range(12)}
 
 
 def test_nested_folders_of_a_class_with_the_names_given(place) -> None:  # type: ignore[no-untyped-def]
@@ -283,7 +283,7 @@ def test_one_zip_in_several_processes(tmp_path: Path) -> None:
     assert b"ZipFile" not in pickle.dumps(data)
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
         found = list(pool.map(_read, [(data, i) for i in range(len(data))]))
-    assert [content.decode() for content in found] == [s.key for s in data.samples]
+    assert [content.decode() for content in found] == [s.path for s in data.samples]
 
 
 @pytest.mark.parametrize(
@@ -312,7 +312,7 @@ def test_a_pipe_among_images_is_unreadable(tmp_path: Path) -> None:
     folder = folder_of(tmp_path / "d", PETS)
     os.mkfifo(folder / "cat" / "x.png")
     data = load_dataset(folder)
-    at = [sample.key for sample in data.samples].index("cat/x.png")
+    at = [sample.path for sample in data.samples].index("cat/x.png")
     said: list[str] = []
 
     def read() -> None:

@@ -16,7 +16,7 @@ from .layouts import coop, folder_of, put
 
 
 def called(data) -> dict[str, str]:  # type: ignore[no-untyped-def]
-    return {s.key: data.classes[s.label] for s in data.samples}
+    return {s.path: data.classes[s.label] for s in data.samples}
 
 
 def test_facts_agree_with_each_other() -> None:
@@ -126,7 +126,7 @@ def test_split_files_of_coop(  # type: ignore[no-untyped-def]
 def test_root_may_point_into_the_set(tmp_path: Path) -> None:
     coop(tmp_path, "dtd/images", "split_zhou_DescribableTextures.json", [("banded/a.jpg", 0, "banded")])
     for root in (tmp_path, tmp_path / "dtd", tmp_path / "dtd" / "images"):
-        assert load_dataset("dtd", root=root).samples[0].key == "banded/a.jpg"
+        assert load_dataset("dtd", root=root).samples[0].path == "banded/a.jpg"
 
 
 def test_cars_in_a_folder_too_deep(tmp_path: Path) -> None:
@@ -247,7 +247,7 @@ def test_train_part_of_a_split(tmp_path: Path) -> None:
     parts = {"train": [["banded/t.jpg", 0, "banded"]], "val": [], "test": [["banded/a.jpg", 0, "banded"]]}
     put(tmp_path / "dtd/split_zhou_DescribableTextures.json", json.dumps(parts))
     folder_of(tmp_path / "dtd/images", ["banded/t.jpg", "banded/a.jpg"])
-    assert [s.key for s in load_dataset("dtd", root=tmp_path, split="train").samples] == ["banded/t.jpg"]
+    assert [s.path for s in load_dataset("dtd", root=tmp_path, split="train").samples] == ["banded/t.jpg"]
 
 
 @pytest.mark.parametrize("where", ["fgvc_aircraft", "fgvc-aircraft-2013b/data"])
@@ -334,7 +334,7 @@ V2 = "imagenetv2/imagenetv2-matched-frequency-format-val"
 def test_v2_labels_are_numbers_not_positions(tmp_path: Path) -> None:
     folder_of(tmp_path / V2, [f"{i}/x.jpeg" for i in range(1000)])
     data = load_dataset("imagenetv2", root=tmp_path)
-    assert {s.key: s.label for s in data.samples} == {f"{i}/x.jpeg": i for i in range(1000)}
+    assert {s.path: s.label for s in data.samples} == {f"{i}/x.jpeg": i for i in range(1000)}
     assert data.labels == list(range(1000))
     as_text = sorted(str(i) for i in range(1000))
     assert sum(as_text.index(str(label)) != label for label in range(1000)) > 900, "the trap is a real one"

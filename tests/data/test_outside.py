@@ -25,8 +25,8 @@ def test_other_images_make_up_the_share_and_no_class_of_both_comes(pictures: Pat
     for place in (0, 24, 31):
         sample = mixed.samples[place]
         source = inside if place == 0 else load_dataset(bundled_sample())
-        key = sample.key.removeprefix(f"{FOLDER}/")
-        index = [s.key for s in source.samples].index(key)
+        key = sample.path.removeprefix(f"{FOLDER}/")
+        index = [s.path for s in source.samples].index(key)
         assert np.array_equal(mixed.image(place), source.image(index))
 
 

@@ -114,9 +114,9 @@ def test_domain_after_domain() -> None:
 def test_a_subset_of_classes_keeps_names(labels: list[int], k: int, seed: int) -> None:
     whole, part = made(labels), subset_classes(made(labels), k, seed)
     assert len(part.classes) == k
-    name_of = {s.key: whole.classes[s.label] for s in whole.samples if s.label is not None}
+    name_of = {s.path: whole.classes[s.label] for s in whole.samples if s.label is not None}
     expected = [(key, name) for key, name in name_of.items() if name in part.classes]
-    assert [(s.key, part.classes[s.label]) for s in part.samples if s.label is not None] == expected
+    assert [(s.path, part.classes[s.label]) for s in part.samples if s.label is not None] == expected
 
 
 def test_too_many_classes() -> None:
@@ -145,7 +145,7 @@ def test_streams_of_nothing(n: int, limit: int | None) -> None:
 
 def test_taking_keeps_order() -> None:
     data = made([0, 1, 2, 3])
-    assert [s.key for s in data.take(np.array([3, 0])).samples] == ["3.jpg", "0.jpg"]
+    assert [s.path for s in data.take(np.array([3, 0])).samples] == ["3.jpg", "0.jpg"]
 
 
 def balanced_set(classes: int, each: int) -> Dataset:

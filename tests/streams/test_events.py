@@ -38,8 +38,10 @@ def test_a_data_set_is_streamed_as_by_hand(tiny: Clip, digits: Dataset) -> None:
             by_hand.learn_one(said.id, label)
         assert event.prediction is not None
         np.testing.assert_array_equal(event.prediction.probs, said.probs)
-        assert (event.t, event.path, event.label) == (index, digits.samples[index].key, label)
-        assert event.answer == (label if said.ask else None)
+        name = digits.classes[label]
+        assert (event.t, event.path, event.truth) == (index, digits.samples[index].path, name)
+        assert event.answer == (name if said.ask else None)
+        assert event.predicted == digits.classes[said.index]
         assert event.correct == (said.index == label)
     assert same_state(learner.state_dict(), by_hand.state_dict())
     assert learner.answered > 0
@@ -96,7 +98,7 @@ def test_anything_that_answers_is_an_annotator(tiny: Clip, picture: Picture, kin
     annotator = answer if kind == "function" else Person()
     events = list(taps.stream(learner, (picture(t) for t in range(5)), annotator))
     assert [query.id for query in asked] == [0, 1, 2, 3, 4]
-    assert [event.answer for event in events] == [1, 2, None, None, None]
+    assert [event.answer for event in events] == ["bee", "cat", None, None, None]
     assert [event.path for event in events] == [f"image {t}" for t in range(5)]
     assert (learner.answered, learner.skipped, learner.pending) == (3, 1, (2,))
 
@@ -150,9 +152,7 @@ def test_labels_are_found_by_name_where_the_learner_has_other_classes(tiny: Clip
     for event in taps.stream(turned, digits, annotator=digits):
         label = digits.labels[event.t]
         assert label is not None
-        assert event.answer is not None
-        assert turned.classes[event.answer] == digits.classes[label]
-        assert event.label == event.answer
+        assert event.truth == event.answer == digits.classes[label]
 
 
 @pytest.mark.parametrize("method", ["view_ensemble+", "taps"])
@@ -162,7 +162,7 @@ def test_an_image_of_no_class_is_answered_so_where_the_method_can_be_told(
     outside = digits.take([0]).relabelled(digits.classes, {digits.labels[0] or 0: OUTSIDE})
     learner = Learner(tiny, digits.classes, method, views=1, policy="fixed", tau0=-1.0)
     [event] = taps.stream(learner, outside, annotator=outside)
-    assert (event.answer, event.label, event.correct) == (None, OUTSIDE, None)
+    assert (event.answer, event.truth, event.outside, event.correct) == (None, None, True, None)
     assert (learner.answered, learner.skipped) == ((1, 0) if method == "view_ensemble+" else (0, 1))
 
 

@@ -38,8 +38,8 @@ class Person:
         if len(self.asked) == self.patience:
             self.at_end()
             raise KeyboardInterrupt
-        self.asked.append(query.source)
-        return None if len(self.asked) % 3 == 0 else query.source.split("/")[0]
+        self.asked.append(query.path)
+        return None if len(self.asked) % 3 == 0 else query.path.split("/")[0]
 
 
 def sit_down(folder: Path, pictures: Path, clip: Clip, person: Person, pace: Pace = NEVER) -> Session:

@@ -208,7 +208,7 @@ def test_one_image_is_told_in_this_order(clock: Clock) -> None:
         ("checkpoint", 1, 1),
     ]
     (step,) = seen
-    assert (step.t, step.path, step.label, step.answer) == (0, "0.png", 2, 2)
+    assert (step.t, step.path, step.truth, step.answer) == (0, "0.png", "cat", "cat")
     assert step.correct is False
     assert step.prediction is not None
     assert step.prediction.id == FIRST_ID
@@ -244,7 +244,7 @@ def test_where_nobody_knows_the_class_nothing_is_scored(clock: Clock) -> None:
     assert first[-1] == {"predicted": "ant", **unknown, "phase": 7}
     known = {"label": "cat", "correct": False, "top5": True, "truth": 2}
     assert second[-1] == {"predicted": "bee", **known, "phase": 8}
-    assert [(s.label, s.answer, s.correct) for s in seen] == [(None, None, None), (2, 2, False)]
+    assert [(s.truth, s.answer, s.correct) for s in seen] == [(None, None, None), ("cat", "cat", False)]
     assert (session.running.known, session.running.correct) == (1, 0)
 
 
@@ -312,7 +312,7 @@ def test_a_question_names_the_image(clock: Clock) -> None:
     person = Person({})
     follow(make_session(clock, [0, 1], asks=(1,), wrap=lambda truth: person))
     (query,) = person.queries
-    assert (query.id, query.source, query.prediction.label) == (FIRST_ID + 1, "1.png", "bee")
+    assert (query.id, query.path, query.prediction.label) == (FIRST_ID + 1, "1.png", "bee")
 
 
 def test_late_answers_are_learned_when_they_come(clock: Clock) -> None:
@@ -351,7 +351,7 @@ def test_questions_that_waited_are_put_again(clock: Clock, monkeypatch: pytest.M
     parts = (cast(Any, learner), cast(Any, stream), cast(Any, record), RunningScore())
     session = Session(*parts, lambda truth: late)
     assert session.positions == {FIRST_ID + 2: 5, FIRST_ID + 4: 3}
-    put = [(query.id, query.source, query.prediction, query.yes_no) for query in late.waiting.values()]
+    put = [(query.id, query.path, query.prediction, query.yes_no) for query in late.waiting.values()]
     assert put == [(FIRST_ID + 2, "5.png", None, 4), (FIRST_ID + 4, "3.png", None, None)]
     at_once = Person({})
     Session(*parts, lambda truth: at_once)
@@ -604,7 +604,7 @@ def test_what_is_asked_is_put_to_the_annotator(clock: Clock, question: str, yes_
     cast(FakeLearner, session.learner).question = question
     follow(session)
     (query,) = person.queries
-    assert (query.id, query.source, query.prediction.index, query.yes_no) == (
+    assert (query.id, query.path, query.prediction.index, query.yes_no) == (
         FIRST_ID + 1,
         "1.png",
         1,

@@ -30,7 +30,7 @@ def tree(folder: Path) -> dict[str, bytes]:
 
 
 def sort(dataset: Dataset, into: Path, labels: Sequence[str], link: bool = False, sure: float = 1.0) -> None:
-    known = [(sample.key, label, 1.0) for sample, label in zip(dataset.samples, labels, strict=True)]
+    known = [(sample.path, label, 1.0) for sample, label in zip(dataset.samples, labels, strict=True)]
     sort_all(dataset, known, SortOptions(into, link, sure))
 
 

@@ -48,7 +48,7 @@ def with_labels(dataset: Dataset, answers: Mapping[str, str]) -> Dataset:
         dataset: The images.
         answers: Class of each image, by its path: in full, or the end of it, as long as one image has it.
     """
-    keys = [sample.key for sample in dataset.samples]
+    keys = [sample.path for sample in dataset.samples]
     places = {name: index for index, name in enumerate(dataset.classes)}
     found: dict[int, int] = {}
     for path, label in answers.items():

@@ -84,7 +84,7 @@ def predict(
     else:
         learner = make_learner(options)
         dataset, _ = images_of(options, ClassNames(learner.classes))
-    paths = [sample.key for sample in dataset.samples]
+    paths = [sample.path for sample in dataset.samples]
     index_of = {path: index for index, path in enumerate(paths)}
     guesses = predict_all(paths, lambda path: dataset.image(index_of[path]), learner, batch=options.batch)
     quiet = quiet or options.out == "-"

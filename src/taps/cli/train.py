@@ -139,7 +139,7 @@ def join(parts: Sequence[Dataset]) -> Dataset:
     for number, part in enumerate(parts):
         place = list(range(len(names))) if same else [names.index(name) for name in part.classes]
         samples += [
-            replace(s, key=f"{number}/{s.key}", label=None if s.label is None else place[s.label])
+            replace(s, path=f"{number}/{s.path}", label=None if s.label is None else place[s.label])
             for s in part.samples
         ]
     return Dataset(

@@ -80,5 +80,5 @@ def _check_images(named: NamedSet, survey: Survey, root: Path) -> None:
         bare = [name for label, name in enumerate(survey.classes) if label not in filled]
         survey.add_list("wrong", "classes without a test image", bare)
     # What an interrupted copy leaves behind.
-    empty = [sample.key for sample in survey.samples if os.path.getsize(root / sample.key) == 0]
+    empty = [sample.path for sample in survey.samples if os.path.getsize(root / sample.path) == 0]
     survey.add_list("wrong", "files of no bytes", empty, most=3)

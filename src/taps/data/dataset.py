@@ -42,13 +42,13 @@ class Sample:
     """One image of a data set.
 
     Attributes:
-        key: Path inside the folder, the archive or the manifest's folder, with forward slashes.
+        path: Path inside the folder, the archive or the manifest's folder, with forward slashes.
         label: Index into the class list; None where it is unknown.
         domain: Where the layout has a level for domains.
         note: Remarks, such as the corruption applied to it.
     """
 
-    key: str
+    path: str
     label: int | None
     domain: str = ""
     note: str = ""
@@ -96,7 +96,7 @@ class Dataset:
     def read(self, index: int) -> bytes:
         """The file of one sample, or a PNG of its pixels where these are transformed."""
         if not self.transforms:
-            return self.source.read(self.samples[index].key)
+            return self.source.read(self.samples[index].path)
         from PIL import Image
 
         buffer = io.BytesIO()
@@ -107,7 +107,7 @@ class Dataset:
         """The decoded and transformed pixels of one sample; an `ImageError` names a file that is broken."""
         from taps.model.images.decode import load_image
 
-        key = self.samples[index].key
+        key = self.samples[index].path
         pixels = load_image(self.source.read(key), name=key)
         for transform in self.transforms:
             # A negative index must not name another random generator than the positive one.

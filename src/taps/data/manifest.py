@@ -71,13 +71,13 @@ def _json_row(line: str, where: str) -> dict[str, Any]:
 
 def refuse_bad_paths(samples: Sequence[Sample], manifest: Path) -> None:
     """Refuse rows without a path, files that are not there, and one file with two labels."""
-    empty = sum(not sample.key for sample in samples)
+    empty = sum(not sample.path for sample in samples)
     if empty:
         raise DataError(f"{manifest} has {empty:,} rows without a path: fill them in or remove them.")
     label_of: dict[str, int | None] = {}
     for sample in samples:
-        if label_of.setdefault(sample.key, sample.label) != sample.label:
-            raise DataError(f"{manifest} gives {sample.key} two different labels: keep one.")
+        if label_of.setdefault(sample.path, sample.label) != sample.label:
+            raise DataError(f"{manifest} gives {sample.path} two different labels: keep one.")
     missing = [key for key in label_of if not (manifest.parent / key).is_file()]
     if missing:
         raise DataError(

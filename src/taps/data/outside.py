@@ -56,6 +56,7 @@ def with_outside(dataset: Dataset, text: str, root: str | None = None) -> Datase
             f"stream; give another set, or a smaller share: {name}:{enough:g}."
         )
     drawn = sorted(np.random.default_rng(0).permutation(places)[:wanted].tolist())
-    added = [replace(other.samples[i], key=f"{FOLDER}/{other.samples[i].key}", label=OUTSIDE) for i in drawn]
+    outside = [other.samples[index] for index in drawn]
+    added = [replace(sample, path=f"{FOLDER}/{sample.path}", label=OUTSIDE) for sample in outside]
     source = JoinedSource({"": dataset.source, FOLDER: other.source})
     return replace(dataset, samples=(*dataset.samples, *added), source=source)

@@ -192,7 +192,7 @@ def _survey_folders(named: NamedSet, roots: list[Path], survey: Survey) -> None:
         if len(parts) > 1 and parts[0] in label_of
     ]
     if named.kind == "numbers":
-        survey.samples.sort(key=lambda sample: (sample.label, sample.key))
+        survey.samples.sort(key=lambda sample: (sample.label, sample.path))
     each = named.per_class
     uneven = [f"{name} ({counts[name]})" for name in labels if each and counts[name] not in (0, each)]
     survey.add_list("wrong", f"classes that have not {each} images", uneven)

@@ -66,7 +66,7 @@ class FolderFiles:
 
     def _stat(self, t: int) -> Stat | None:
         """What differs when a file was written anew; None for a file in an archive."""
-        place = place_of(self.dataset, self.dataset.samples[self.order[t]].key)
+        place = place_of(self.dataset, self.dataset.samples[self.order[t]].path)
         with suppress(OSError):
             if place is not None:
                 found = place.stat()

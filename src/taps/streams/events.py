@@ -47,10 +47,10 @@ def stream(
     >>> images = sign_digits().shuffled(seed=0).take(range(3))
     >>> learner = taps.Learner(taps.load_clip("tiny"), images.classes, views=1, rate=1.0)
     >>> for event in taps.stream(learner, images, annotator=images):
-    ...     print(event.t, event.answer == event.label)
-    0 True
-    1 True
-    2 True
+    ...     print(event.t, event.answer)
+    0 nine
+    1 seven
+    2 three
     >>> answers = taps.stream(learner, ["no-such-file.jpg"], annotator=lambda query: "3")
     >>> next(answers).error
     'no-such-file.jpg: no such image file; check the path.'
@@ -69,7 +69,7 @@ def _steps(
         learner.expect(len(images))
     for t, image in enumerate(images.samples if isinstance(images, Dataset) else images):
         if isinstance(images, Dataset):
-            path = image.key
+            path = image.path
         else:
             path = fspath(image) if isinstance(image, str | PathLike) else f"image {t}"
         try:
@@ -87,7 +87,7 @@ def _steps(
         index = None if answer is None else learner.class_index(answer)
         label = _index(learner, images, image.label) if isinstance(images, Dataset) else None
         score = score_image(learner, prediction, label, index, denied=denies(learner, prediction, reply))
-        yield StreamStep(t, path, pixels, prediction, score.label, index, score.correct)
+        yield StreamStep.of(t, path, pixels, prediction, score, index, learner.classes)
 
 
 def _ask(learner: Learner, annotator: Annotator, query: Query) -> Reply | None:
@@ -126,10 +126,10 @@ class _Called:
 
 def _from_labels(learner: Learner, dataset: Dataset) -> Callable[[Query], Reply | None]:
     """A function that answers from the labels of a data set."""
-    labels = {sample.key: sample.label for sample in dataset.samples}
+    labels = {sample.path: sample.label for sample in dataset.samples}
 
     def answer(query: Query) -> Reply | None:
-        label = _index(learner, dataset, labels.get(query.source))
+        label = _index(learner, dataset, labels.get(query.path))
         return GroundTruth(lambda id: truth(learner, label)).answer(query)
 
     return answer

@@ -159,7 +159,7 @@ class Session:
         counted = self.counted(t, prediction, new)
         counted.add_to(self.running)
         phase = self.stream.phase(t)
-        self.record.replace_row(t, query.source, prediction, counted, self.learner.classes, phase)
+        self.record.replace_row(t, query.path, prediction, counted, self.learner.classes, phase)
 
     def counted(self, t: int, prediction: Prediction, answer: int | None) -> ImageScore:
         """What an image counts as, with the answer that was given at once, if one was."""
@@ -261,4 +261,4 @@ def _one_image(session: Session, t: int, look: Callable[[], Seen]) -> StreamStep
     counted = session.counted(t, prediction, answer)
     counted.add_to(running)
     record.row(t, path, prediction, counted, session.learner.classes, stream.phase(t))
-    return StreamStep(t, path, pixels, prediction, counted.label, answer, counted.correct)
+    return StreamStep.of(t, path, pixels, prediction, counted, answer, session.learner.classes)

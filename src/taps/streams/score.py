@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from taps.learner import Learner
@@ -90,8 +91,9 @@ class StreamStep:
         path: Its path.
         pixels: The decoded image; None where it could not be read.
         prediction: None where the image could not be read.
-        label: Its class, where the data set or an answer says, `OUTSIDE` for none of them; else None.
-        answer: The class an annotator answered at once; else None.
+        truth: The name of its class, where the data set or an answer says; else None.
+        outside: Whether the data set says that it is of none of the classes.
+        answer: The name of the class that the annotator answered at once; else None.
         correct: Whether the prediction was right; None where the class is not known.
         error: Why the image could not be read; empty where it could.
     """
@@ -100,10 +102,27 @@ class StreamStep:
     path: str
     pixels: PixelArray | None = None
     prediction: Prediction | None = None
-    label: int | None = None
-    answer: int | None = None
+    truth: str | None = None
+    outside: bool = False
+    answer: str | None = None
     correct: bool | None = None
     error: str = ""
+
+    @classmethod
+    def of(
+        cls, t: int, path: str, pixels: PixelArray, prediction: Prediction, score: ImageScore,
+        answer: int | None, classes: Sequence[str],
+    ) -> StreamStep:  # fmt: skip
+        """Classes by name, from what an image counts as."""
+        outside = score.label == OUTSIDE
+        truth = None if score.label is None or outside else classes[score.label]
+        given = None if answer is None else classes[answer]
+        return cls(t, path, pixels, prediction, truth, outside, given, score.correct)
+
+    @property
+    def predicted(self) -> str | None:
+        """The name of the predicted class; None where the image could not be read."""
+        return None if self.prediction is None else self.prediction.label
 
 
 def query_about(prediction: Prediction, path: str) -> Query:

@@ -39,7 +39,7 @@ class Stream:
 
     def path(self, t: int) -> str:
         """Path of image `t` inside the folder, the zip or the manifest's folder."""
-        return self.dataset.samples[self.order[t]].key
+        return self.dataset.samples[self.order[t]].path
 
     def image(self, t: int) -> Any:
         """Image `t`, as `Learner.predict_one` takes it: pixels, unless `look` gives something else."""
@@ -64,7 +64,7 @@ class Stream:
     def digest(self) -> str:
         """A checksum of all images, their labels and their order, whatever the limit."""
         samples = (self.dataset.samples[index] for index in self.order)
-        text = "\n".join(f"{sample.key}\t{sample.label}" for sample in samples)
+        text = "\n".join(f"{sample.path}\t{sample.label}" for sample in samples)
         return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 

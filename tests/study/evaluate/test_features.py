@@ -245,7 +245,7 @@ def test_an_image_that_cannot_be_read_is_told_as_when_it_is_decoded(tmp_path: Pa
     (root / "bee" / "3.png").write_bytes(b"no image")
     dataset = load_dataset(root)
     store = made(dataset)
-    index = [sample.key for sample in dataset.samples].index("bee/3.png")
+    index = [sample.path for sample in dataset.samples].index("bee/3.png")
     with pytest.raises(ImageError) as decoded:
         dataset.image(index)
     with pytest.raises(ImageError, match=r"bee/3\.png") as stored:

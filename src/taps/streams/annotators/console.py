@@ -132,8 +132,8 @@ class Console:
 
         prediction = query.prediction
         best, values = prediction.likeliest(SHOWN), prediction.to_json(self.classes)
-        self.console.print(f"\n[bold]{escape(query.source)}[/bold]")
-        self._draw(query.source)
+        self.console.print(f"\n[bold]{escape(query.path)}[/bold]")
+        self._draw(query.path)
         known = {name: values[name] for name in ("top", "entropy", "threshold")}
         score = ANYWAY if prediction.why == "random" else values["score"]
         self._print(reason(self.settings, **known, score=score))

@@ -84,10 +84,10 @@ def data_digest(dataset: Dataset) -> str:
     found = hashlib.sha256(repr(dataset.transforms).encode())
     for sample in dataset.samples:
         try:
-            content = hashlib.sha256(dataset.source.read(sample.key)).hexdigest()
+            content = hashlib.sha256(dataset.source.read(sample.path)).hexdigest()
         except DataError:
             content = "unreadable"
-        found.update(f"{sample.key}\t{content}\n".encode("utf-8", "surrogateescape"))
+        found.update(f"{sample.path}\t{content}\n".encode("utf-8", "surrogateescape"))
     return found.hexdigest()[:32]
 
 

@@ -238,7 +238,7 @@ def _outputs(job: Job, out: Path, learner: Learner, dataset: Dataset) -> Outputs
     known["stream"]["order"] = ""
     device = str(learner.clip.device)
     made_by = json_text([known, __version__, learner.clip.fingerprint, device], default=str)
-    images = "\n".join(f"{sample.key}\t{sample.label}" for sample in dataset.samples)
+    images = "\n".join(f"{sample.path}\t{sample.label}" for sample in dataset.samples)
     name = hashlib.sha256(f"{made_by}\n{images}".encode("utf-8", "surrogateescape")).hexdigest()[:24]
     return Outputs(out / ONCE / f"{name}.npy", len(dataset), len(dataset.classes))
 

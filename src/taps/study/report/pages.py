@@ -295,4 +295,4 @@ def picture_of(stream: StreamSpec, path: str) -> str:
 @lru_cache(maxsize=2)
 def _images(stream: StreamSpec) -> tuple[Dataset, dict[str, int]]:
     dataset = stream.load()
-    return dataset, {sample.key: index for index, sample in enumerate(dataset.samples)}
+    return dataset, {sample.path: index for index, sample in enumerate(dataset.samples)}
