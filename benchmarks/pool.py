@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from taps.learner import Learner
-from taps.learner.pool import Pool
 from taps.learner.prepared import DrawnImage
+from taps.learner.together import Pool
 from taps.learning.losses import confident_count
 from taps.methods.base import Method, predict_batch
 from taps.methods.registry import find_method

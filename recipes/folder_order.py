@@ -88,7 +88,7 @@ def folder_run(file: Path, order: int, settings: dict[str, Any], questions: int 
         learner.learn_one(id, answers[id])
 
     for id, place in enumerate(places):
-        said = learner._conclude(learner.method.predict(views_of(place, features)), time.perf_counter())
+        said = learner.desk.conclude(learner.method.predict(views_of(place, features)), time.perf_counter())
         first += said.index == labels[place]
         if said.ask:
             answer(id)

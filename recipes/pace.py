@@ -112,7 +112,7 @@ def run_stream(job: dict[str, Any], features: Path, model: str) -> dict[str, Any
         right.append(bool(said.index == labels[index]))
         if said.ask:
             learner.learn_one(said.id, int(labels[index]))
-    seconds, found = time.perf_counter() - began, learner.accuracy.estimate()
+    seconds, found = time.perf_counter() - began, learner.desk.accuracy.estimate()
     return {
         "images": len(right),
         "accuracy": 100 * float(np.mean(right)),

@@ -187,7 +187,9 @@ def run_stream(job: dict[str, Any], file: str, model: str) -> dict[str, Any]:
     for id, (seen, label) in enumerate(zip(features, labels.tolist(), strict=True)):
         output = learner.method.predict(torch.empty(0), seen)
         probs = output.probs.double().numpy()
-        decision, question = learner._decide(probs, output.entropy if output.score is None else output.score)
+        decision, question = learner.desk.decide(
+            probs, output.entropy if output.score is None else output.score
+        )
         said = int(probs.argmax())
         right.append(said == label)
         items.append(output.item)
@@ -197,7 +199,7 @@ def run_stream(job: dict[str, Any], file: str, model: str) -> dict[str, Any]:
             no = question == "yes_no" and said != told
             learner.method.learn_answer(id, Answer(no=(said,)) if no else Answer(told), output.item)
     seconds = time.process_time() - began
-    kinds = learner.questions.kinds
+    kinds = learner.desk.questions.kinds
     return {
         "questions": kinds[0] if len(kinds) == 1 else "both",
         "images": len(right),
@@ -209,7 +211,7 @@ def run_stream(job: dict[str, Any], file: str, model: str) -> dict[str, Any]:
         "again": 100 * accuracy_again(learner, features, labels, items),
         "asked": learner.asked,
         "asked_wrong": 100 * float(np.mean(wrong_asked)) if wrong_asked else None,
-        "annotator_seconds": learner.questions.spent,
+        "annotator_seconds": learner.desk.questions.spent,
         "milliseconds": 1000 * seconds / len(right),
         "seconds": time.process_time() - began,
     }

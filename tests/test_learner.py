@@ -248,9 +248,9 @@ def test_a_label_nobody_asked_for_is_corrected_and_taken_back_like_any_other(
             each.predict_one(picture(number))
     learner.learn_one(1, "ship")
     learner.learn_one(1, "cat")
-    assert (learner.answered, learner.unasked, learner.corrected) == (1, 1, 1)
+    assert (learner.answered, learner.desk.unasked, learner.desk.corrected) == (1, 1, 1)
     assert learner.undo(1) == "cat"
-    assert (learner.answered, learner.unasked, learner.pending) == (0, 0, ())
+    assert (learner.answered, learner.desk.unasked, learner.pending) == (0, 0, ())
     assert set(learner.recent) == set(silent.recent)  # no question was opened by taking it back
     ends = [each.predict_one(picture(4)).probs.tobytes() for each in (learner, silent)]
     assert ends[0] == ends[1]
@@ -425,7 +425,7 @@ def test_questions_nobody_answers_do_not_pile_up(
         "pixels": torch.uint8,
         "feature": torch.float32,
     }
-    item = learner.queries.pending[11]
+    item = learner.desk.queries.pending[11]
     for value in (item.pixels, item.feature):
         assert value is not None
         assert value.untyped_storage().nbytes() == value.numel() * value.element_size()
@@ -437,7 +437,7 @@ def test_prompts_go_back_every_k_images(tiny: Clip, maple_prompts: Prompts, pict
 
     def run(reset: str, images: list[int]) -> list[bytes]:
         learner = Learner(tiny, CLASSES, "taps", prompts=maple_prompts, reset=reset, **quiet)
-        learner.seen = images[0]  # same views as those of the stream it is compared with
+        learner.desk.seen = images[0]  # same views as those of the stream it is compared with
         return [learner.predict_one(picture(number)).probs.tobytes() for number in images]
 
     every = run("every:3", list(range(8)))
@@ -612,7 +612,7 @@ def test_views_wait_in_host_memory(picture: Picture) -> None:
         learner.predict_one(picture(number))
     twin = copy.deepcopy(learner)
     for each in (learner, twin):
-        assert {item.views.device.type for item in each.queries.pending.values()} == {"cpu"}  # type: ignore[union-attr]
+        assert {item.views.device.type for item in each.desk.queries.pending.values()} == {"cpu"}  # type: ignore[union-attr]
         for id in each.pending:
             each.learn_one(id, id % 3)
     assert learner.predict_one(picture(9)).probs.tolist() == twin.predict_one(picture(9)).probs.tolist()

@@ -67,11 +67,11 @@ def test_classes_it_is_not_of_add_up_until_one_is_left(tiny: Clip, picture: Pict
     learner, plain = seen(tiny, picture), seen(tiny, picture)
     learner.learn_one(1, no="cat")
     learner.learn_one(1, no=["ship"])
-    assert learner.queries.given[1].answer == Answer(no=(0, 2))
+    assert learner.desk.queries.given[1].answer == Answer(no=(0, 2))
     learner.learn_one(1, no="tree")
     plain.learn_one(1, "hot dog")
-    assert learner.queries.given[1].answer == Answer(1)
-    assert (learner.answered, learner.corrected, learner.undone) == (1, 0, 0)
+    assert learner.desk.queries.given[1].answer == Answer(1)
+    assert (learner.answered, learner.desk.corrected, learner.desk.undone) == (1, 0, 0)
     ends = [each.predict_one(picture(5)).probs.tobytes() for each in (learner, plain)]
     assert ends[0] == ends[1]
 
@@ -148,7 +148,7 @@ def test_any_answers_saved_and_taken_back_go_on_to_the_same_bits(
             assert same_state(resumed.state_dict(), learner.state_dict())
             learner = resumed
         learner.learn_one(id, **kind)
-    last = [(id, learner.queries.given[id].answer) for id in learner.queries.given]
+    last = [(id, learner.desk.queries.given[id].answer) for id in learner.desk.queries.given]
     for id in sorted(gone & dict(last).keys()):
         learner.undo(id)
     plain = seen(tiny, picture, 6, method)

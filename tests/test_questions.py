@@ -62,17 +62,17 @@ def test_when_the_seconds_are_spent_nobody_is_asked(tiny: Clip, picture: Picture
 def test_what_is_asked_where_nobody_says(tiny: Clip) -> None:
     """Whichever tells more a second where seconds are counted, otherwise the class."""
     given = [{}, {"budget_seconds": 60.0}, {"budget_seconds": 60.0, "questions": "class"}]
-    kinds = [Learner(tiny, CLASSES, "zero_shot+", **each).questions.kinds for each in given]
+    kinds = [Learner(tiny, CLASSES, "zero_shot+", **each).desk.questions.kinds for each in given]
     assert kinds == [("class",), ("class", "yes_no"), ("class",)]
     plain = Learner(tiny, CLASSES, "taps", prompts="hand", budget_seconds=60.0)  # learns from no "no"
-    assert plain.questions.kinds == ("class",)
+    assert plain.desk.questions.kinds == ("class",)
 
 
 def test_saved_skipped_and_taken_back(tiny: Clip, picture: Picture, tmp_path: Path) -> None:
     learner = Learner(tiny, CLASSES, "zero_shot+", questions="yes_no", policy="fixed", tau0=-99.0)
     for number in range(6):
         assert learner.predict_one(picture(number)).question == "yes_no"
-    policy = learner.policy
+    policy = learner.desk.policy
     assert policy.asked == pytest.approx(6 * SHARE)
     learner.skip(0)
     learner.skip(1)
@@ -86,7 +86,7 @@ def test_saved_skipped_and_taken_back(tiny: Clip, picture: Picture, tmp_path: Pa
         each.undo(1)
         each.undo(2)
         each.skip(2)
-        assert each.policy.asked == pytest.approx(4 * SHARE)
+        assert each.desk.policy.asked == pytest.approx(4 * SHARE)
         assert each.summary()["seconds"] == pytest.approx(6 * 1.6)
     assert bits(learner.predict_one(picture(7))) == bits(resumed.predict_one(picture(7)))
 

@@ -86,7 +86,7 @@ def test_counts_stay_consistent_whatever_happens(
             len(skipped),
         )
         assert found["given_back"] == sum(skipped.values())
-        assert learner.policy.asked == len(put) - sum(skipped.values())
+        assert learner.desk.policy.asked == len(put) - sum(skipped.values())
         assert set(learner.pending) == set(put) - set(answered) - set(skipped)
     learner.save(tmp_path)
     said, again = learner.predict_one(picture(7)), Learner.load(tmp_path, tiny).predict_one(picture(7))
@@ -109,4 +109,4 @@ def test_a_label_for_a_skipped_question_taken_back_leaves_it_skipped(
         assert each.pending == (0, 2)
         each.undo(1)
         assert each.pending == (0, 1, 2)
-        assert (each.skipped, each.given_back) == (0, 0)
+        assert (each.desk.skipped, each.desk.given_back) == (0, 0)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from taps.data.dataset import Dataset
     from taps.learner import Learner
-    from taps.learner.pool import Pool
+    from taps.learner.together import Pool
     from taps.methods.registry import list_methods, settings
     from taps.model.clip import load_clip
     from taps.serve.client import Client
@@ -39,7 +39,7 @@ HOMES = {
     "stream": "taps.streams.events",
     "Client": "taps.serve.client",
     "Learner": "taps.learner",
-    "Pool": "taps.learner.pool",
+    "Pool": "taps.learner.together",
     "load_clip": "taps.model.clip",
     "compare": "taps.study.report.compare",
     "list_methods": "taps.methods.registry",

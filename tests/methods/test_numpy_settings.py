@@ -84,6 +84,6 @@ def test_other_answers(tiny: Clip, picture: Picture, tmp_path: Path) -> None:
     learner.learn_one(np.int64(ids[2]), none=np.True_)
     learner.learn_one(np.int64(ids[3]), Answer(np.int16(2)))
     learner.save(tmp_path)
-    answers = [learner.queries.given[id].answer for id in ids]
+    answers = [learner.desk.queries.given[id].answer for id in ids]
     assert answers == [Answer(no=(0, 1)), Answer(no=(2,)), Answer(none=True), Answer(2)]
     assert Learner.load(tmp_path, tiny).answered == 4

@@ -151,7 +151,7 @@ def test_acceptance_is_in_the_log_and_changes_no_learner(running: Running) -> No
 def test_images_alike_are_the_nearest_that_are_predicted_as_the_same(running: Running) -> None:
     running.finish()
     log = running.service.worker("photos").session.learner_log
-    queries = log.learner().executor.learners._of(log.stream.id).queries
+    queries = log.learner().executor.learners._of(log.stream.id).desk.queries
     kept = {id: item.feature.double().numpy() for id, item in {**queries.pending, **queries.recent}.items()}
     now = {each["id"]: each["label"] for each in running.http.get("/review").json()}
     centre = sum(kept.values()) / len(kept)

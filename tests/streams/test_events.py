@@ -72,12 +72,12 @@ def test_only_a_learner_that_has_seen_nothing_is_told_a_length(
     assert [fresh.expected, own.expected, begun.expected] == [12, 99, None]
     fresh.save(tmp_path)
     fresh.add_class("eleven")
-    assert fresh.expected == fresh.policy.expected == 12
+    assert fresh.expected == fresh.desk.policy.expected == 12
     loaded = Learner.load(tmp_path, tiny)
-    assert loaded.expected == loaded.policy.expected == 12
+    assert loaded.expected == loaded.desk.policy.expected == 12
     assert loaded.clone().expected is None
     loaded.reset()
-    assert (loaded.expected, loaded.policy.expected) == (None, 0)
+    assert (loaded.expected, loaded.desk.policy.expected) == (None, 0)
 
 
 @pytest.mark.parametrize("kind", ["function", "object"])
@@ -100,7 +100,7 @@ def test_anything_that_answers_is_an_annotator(tiny: Clip, picture: Picture, kin
     assert [query.id for query in asked] == [0, 1, 2, 3, 4]
     assert [event.answer for event in events] == ["bee", "cat", None, None, None]
     assert [event.path for event in events] == [f"image {t}" for t in range(5)]
-    assert (learner.answered, learner.skipped, learner.pending) == (3, 1, (2,))
+    assert (learner.answered, learner.desk.skipped, learner.pending) == (3, 1, (2,))
 
 
 def test_without_an_annotator_questions_stay_open(tiny: Clip, picture: Picture) -> None:
@@ -163,7 +163,7 @@ def test_an_image_of_no_class_is_answered_so_where_the_method_can_be_told(
     learner = Learner(tiny, digits.classes, method, views=1, policy="fixed", tau0=-1.0)
     [event] = taps.stream(learner, outside, annotator=outside)
     assert (event.answer, event.truth, event.outside, event.correct) == (None, None, True, None)
-    assert (learner.answered, learner.skipped) == ((1, 0) if method == "view_ensemble+" else (0, 1))
+    assert (learner.answered, learner.desk.skipped) == ((1, 0) if method == "view_ensemble+" else (0, 1))
 
 
 @pytest.mark.parametrize(("images", "annotator"), [("photos", None), ([], 3)])

@@ -213,9 +213,14 @@ def test_an_answer_is_replaced_by_the_one_that_corrects_it(
     session = Session(learner, make_stream(dataset, 4), record, record.running(), lambda truth: person)
     with closing(record):
         follow(session)
-    labels = {id: given.answer.label for id, given in learner.queries.given.items()}
+    labels = {id: given.answer.label for id, given in learner.desk.queries.given.items()}
     assert labels == {id: 1 if id == 0 else 0 for id in range(6)}
-    assert (session.running.answered, session.running.known, learner.answered, learner.undone) == (6, 6, 6, 1)
+    assert (session.running.answered, session.running.known, learner.answered, learner.desk.undone) == (
+        6,
+        6,
+        6,
+        1,
+    )
     right = [query.prediction.index == labels[query.id] for query in person.queries]
     assert session.running.correct == sum(right)
     events = [event for event in read_events(tmp_path / "run") if event.get("id") == 0]

@@ -15,7 +15,7 @@ import taps
 from taps import Learner, Pool, load_clip
 from taps.checks.states import same_state
 from taps.errors import ImageError, QueryError
-from taps.learner.learner import TOGETHER
+from taps.learner.together import TOGETHER
 from taps.methods.taps import PromptTuner
 from taps.model.clip import Clip
 from taps.model.prompts import Prompts

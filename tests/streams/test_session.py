@@ -41,7 +41,8 @@ class FakeLearner:
         self.clock, self.asks, self.seen = clock, asks, FIRST_ID
         self.learned: list[tuple[int, Any]] = []
         self.method = SimpleNamespace(takes_any_answer=True)
-        self.queries = SimpleNamespace(kept=lambda id: None)  # of an image, to predict it again
+        # Nothing is kept of an image, to predict it again.
+        self.desk = SimpleNamespace(queries=SimpleNamespace(kept=lambda id: None))
         self.clip = SimpleNamespace(device=SimpleNamespace(type="cpu"))
         self.skipped: list[int] = []
         self.question = "class"

@@ -1,6 +1,6 @@
 """A learner predicts, asks, learns and is saved.
 
-Read first: `learner.py`, then `pending.py` (open questions, undo) and `answers.py`.
+Read first: `learner.py`, then `desk.py` (questions, budget, answers) and `pending.py` (what waits, undo).
 Must not know: data sets, files of a run, services.
 """
 

@@ -14,7 +14,7 @@ ALIKE = 0.5  # least cosine of features without their mean: of two images of a s
 
 def nearest(learner: Learner, id: int, others: Collection[int], most: int) -> list[int]:
     """The `most` images of `others` that are most similar to image `id`, the nearest first."""
-    kept = {**learner.queries.pending, **learner.queries.recent}
+    kept = {**learner.desk.queries.pending, **learner.desk.queries.recent}
     if id not in kept:
         return []
     ids = np.array(list(kept))

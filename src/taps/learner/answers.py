@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
 
 from taps.errors import QueryError
 from taps.model.prompts.classes import class_index
@@ -25,9 +28,10 @@ def normalise_answer(
     """
     if not isinstance(answer.annotator, str):
         raise QueryError(f"The annotator is {answer.annotator!r}; give a name.")
-    if (answer.label is not None) + bool(answer.no) + bool(answer.none) > 1:
+    excluded = _several(answer.no)
+    if (answer.label is not None) + bool(excluded) + bool(answer.none) > 1:
         raise QueryError("Give one of label, no= (classes it is not of) and none=True.")
-    if not answer.no and not answer.none:
+    if not excluded and not answer.none:
         return Answer(class_index(classes, answer.label), annotator=answer.annotator)  # type: ignore[arg-type]
     if labels_only is not None:
         raise QueryError(
@@ -36,10 +40,15 @@ def normalise_answer(
         )
     if answer.none:
         return Answer(none=True, annotator=answer.annotator)
-    out = {class_index(classes, each) for each in answer.no} | set(before.no if before else ())
+    out = {class_index(classes, each) for each in excluded} | set(before.no if before else ())
     left = set(range(len(classes))) - out
     if not left:
         raise QueryError("All classes are excluded; for an image of no class give none=True.")
     if len(left) == 1:
         return Answer(left.pop(), annotator=answer.annotator)
     return Answer(no=tuple(sorted(out)), annotator=answer.annotator)  # type: ignore[type-var]
+
+
+def _several(no: object) -> tuple[Any, ...]:
+    """One class, or several, as a tuple."""
+    return tuple(no) if isinstance(no, Sequence | np.ndarray) and not isinstance(no, str) else (no,)

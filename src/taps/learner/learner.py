@@ -2,53 +2,41 @@
 
 from __future__ import annotations
 
-import copy
 import functools
-import math
 import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import fields, replace
-from itertools import groupby, islice
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from taps.asking.accuracy import RunningAccuracy
-from taps.asking.base import Decision, Policy, check_count
-from taps.asking.paced import MOST_OWED
-from taps.asking.policy import make_policy
-from taps.asking.question import Questions, class_seconds
 from taps.default import METHOD
-from taps.errors import QueryError, SettingsError, StateError, TapsError
+from taps.errors import SettingsError, StateError, TapsError
 from taps.learner import checkpoint
 from taps.learner.answers import normalise_answer
-from taps.learner.pending import PendingQueries
+from taps.learner.desk import Desk
 from taps.learner.prepared import DrawnImage, KnownImage, ViewedImage
+from taps.learner.together import predict_together
 from taps.learning.fast.warm_up import try_tower_kernels
 from taps.methods import BatchedMethod, Method, MethodOutput, Snapshot
-from taps.methods.base import predict_batch, with_prefix, without_prefix
+from taps.methods.base import with_prefix, without_prefix
 from taps.methods.registry import chosen_method, find_method
 from taps.methods.settings import Asking, Settings, TextSettings
 from taps.model.clip import Clip
 from taps.model.images.decode import load_image
-from taps.model.images.views import make_views, make_views_of, sample_generator
+from taps.model.images.views import make_views, sample_generator
 from taps.model.prompts.classes import add_classes, check_classes, class_index, whole_number
 from taps.model.prompts.texts import SENTENCE, class_texts, list_templates, read_texts
-from taps.saved import check_plain, maybe, whole
-from taps.types import Answer, FloatArray, PixelArray, Prediction
+from taps.types import Answer, FloatArray, Prediction
 
 F = TypeVar("F", bound=Callable[..., Any])
 SEEDS = 10**12  # the largest; some methods make others of it by multiplying
-ENOUGH = 100  # images before a note says that the rate is missed
-PARTS = ("queries", "method", "policy")  # not offered by tab completion
-COUNTS = ("seen", "answered", "unasked", "undone", "corrected")  # saved under their own names
-POLICY_FIELDS = ("rate", "warmup", "tau0", "tau0_relative", "switch_at", "budget", "pace")
+PARTS = ("desk", "method")  # not offered by tab completion
 
 
 def check_seed(seed: int) -> int:
@@ -132,14 +120,7 @@ class Learner:
         """
         self.method = self._make_method(self.classes, self.settings)
         self._tell_method()
-        self.expected: int | None = getattr(self.settings, "expected", None)
-        self.policy = self._make_policy(len(self.classes), self.expected)
-        self.questions = self._make_questions(len(self.classes))
-        self.seen = 0
-        self.answered = self.unasked = self.undone = self.corrected = 0
-        self.skipped = self.given_back = 0  # questions; those of them given back to the budget
-        self.accuracy = RunningAccuracy(len(self.classes))
-        self.queries = PendingQueries(self.settings.recent if self.method.asks else 0, self.settings.undo)
+        self.desk = Desk(self.settings, self.classes, self.seed, asks=self.method.asks)
 
     def clone(self) -> Learner:
         """A fresh learner of the same model, classes and settings; `copy.deepcopy` copies the state too.
@@ -165,24 +146,39 @@ class Learner:
         return self.settings.order
 
     @property
+    def seen(self) -> int:
+        """Images so far."""
+        return self.desk.seen
+
+    @property
     def asked(self) -> int:
         """Questions put to the annotator, including those given back to the budget."""
-        return sum(self.questions.counts.values())
+        return self.desk.asked
+
+    @property
+    def answered(self) -> int:
+        """Images that have an answer."""
+        return self.desk.answered
+
+    @property
+    def expected(self) -> int | None:
+        """How many images will come; None where nobody said (`expect`)."""
+        return self.desk.expected
 
     @property
     def pending(self) -> tuple[int, ...]:
         """Ids of the questions that wait for an answer, the oldest first."""
-        return tuple(sorted([*self.queries.pending]))  # a copy in one step: another thread may predict
+        return tuple(sorted([*self.desk.queries.pending]))  # a copy in one step: another thread may predict
 
     @property
     def recent(self) -> tuple[int, ...]:
         """Ids of the unqueried images that `learn_one` still takes a label for, the oldest first."""
-        return tuple(sorted([*self.queries.recent]))
+        return tuple(sorted([*self.desk.queries.recent]))
 
     @property
     def answered_ids(self) -> tuple[int, ...]:
         """Ids of the images whose answers can be taken back, in the order in which they were given."""
-        return tuple(self.queries.given)
+        return tuple(self.desk.queries.given)
 
     @in_turn
     def predict_one(self, image: Any, *, update: bool = True) -> Prediction:
@@ -203,13 +199,13 @@ class Learner:
                 return self.predict_one(image)
         if not isinstance(image, KnownImage | ViewedImage | DrawnImage):
             image = DrawnImage(load_image(image, copy=False), self.seed, self.seen)
-        began = time.perf_counter()
-        if isinstance(image, DrawnImage):
-            return self._conclude(self.method.predict(self._views(image)), began)
-        began -= image.seconds
+        began = time.perf_counter() - (0.0 if isinstance(image, DrawnImage) else image.seconds)
+        return self.desk.conclude(self._predicted(image), began)
+
+    def _predicted(self, image: DrawnImage | ViewedImage | KnownImage) -> MethodOutput:
         if isinstance(image, KnownImage):
-            return self._conclude(image.predicted_by(self.method), began)
-        return self._conclude(self.method.predict(image.views), began)
+            return image.predicted_by(self.method)
+        return self.method.predict(image.views if isinstance(image, ViewedImage) else self._views(image))
 
     @in_turn
     def predict_many(self, images: Sequence[Any], *, update: bool = True) -> list[Prediction]:
@@ -242,9 +238,7 @@ class Learner:
         >>> learner.expected
         400
         """
-        if self.expected is None and not self.seen:
-            self.expected = check_count("images", images)
-            self.policy = self._make_policy(len(self.classes), self.expected)
+        self.desk.expect(images)
 
     @in_turn
     def learn_one(
@@ -271,29 +265,20 @@ class Learner:
         """
         if isinstance(label, Answer) and label.unknown:
             return self.skip(id)
-        id, before = self._known_id(id), None
-        if id in self.queries.given:
-            before = self.queries.given[id].answer
+        id = self.desk.known_id(id)
+        before = self.desk.earlier(id)
         given = label if isinstance(label, Answer) else Answer(label, no, none, annotator=annotator)  # type: ignore[arg-type]
-        no = given.no
-        several = tuple(no) if isinstance(no, Sequence | np.ndarray) and not isinstance(no, str) else (no,)
-        given = replace(given, no=several)
         labels_only = None if self.method.takes_any_answer else self.method_name
         answer = normalise_answer(given, self.classes, before, labels_only=labels_only)
         if before is not None:
             if answer.follows_from(before):
                 return
             self.undo(id)
-            refined = before.no and answer.label not in before.no and not answer.none
-            self.undone, self.corrected = self.undone - 1, self.corrected + (not refined)
-        self.method.learn_answer(id, answer, self.queries.item(id))
-        self.queries.answer(id, answer)
-        self.accuracy.answer(id, answer)
-        if isinstance(answer.label, int):
-            self.policy.answer(answer.label)
-        self.answered += 1
-        self.unasked += not self.queries.given[id].asked
-        self.queries.shorten([old for old in self.queries.given if not self.method.remembers(old)])
+            self.desk.replaced(before, answer)
+        self.method.learn_answer(id, answer, self.desk.queries.item(id))
+        self.desk.take(id, answer)
+        queries = self.desk.queries
+        queries.shorten([old for old in queries.given if not self.method.remembers(old)])
 
     @in_turn
     def ask(self, id: int, drawn: bool = False) -> None:
@@ -304,13 +289,12 @@ class Learner:
             drawn: Whether it was drawn at random among all of them. Only such answers count for the estimate
                 of the accuracy (`summary`).
         """
-        id = self._known_id(id)
-        if id not in self.queries.recent or id in self.queries.skipped:
-            raise QueryError(f"Sample {id} is not among the images that may still be asked about.")
-        if drawn and (probs := self.method.predict_kept(self.queries.item(id))) is not None:
-            self.accuracy.sample(id, int(probs.argmax()), len(self.queries.recent))
-        self.queries.ask(id)
-        self.policy.asked += self.questions.put("class")
+        id = self.desk.known_id(id)
+        self.desk.check_may_ask(id)
+        queries = self.desk.queries
+        if drawn and (probs := self.method.predict_kept(queries.item(id))) is not None:
+            self.desk.accuracy.sample(id, int(probs.argmax()), len(queries.recent))
+        self.desk.ask(id)
 
     @in_turn
     def skip(self, id: int) -> None:
@@ -320,13 +304,7 @@ class Learner:
         Of a budget in seconds nothing is given back: the time is spent. The image takes a label while it is
         among the `recent` ones.
         """
-        id = self._known_id(id)
-        if id not in self.queries.pending:
-            raise QueryError(f"Sample {id} has no open question that could be skipped.")
-        back = 2 * self.given_back < self.asked
-        self.policy.asked -= back * self.questions.share(self.queries.kind(id))
-        self.queries.skip(id, back)
-        self.skipped, self.given_back = self.skipped + 1, self.given_back + back
+        self.desk.skip(self.desk.known_id(id))
 
     @in_turn
     def undo(self, id: int) -> str | None:
@@ -339,19 +317,14 @@ class Learner:
         Returns:
             The class that had been answered; None where no class was named, or the question was skipped.
         """
-        id = self._known_id(id)
-        if id in self.queries.skipped:
-            back = self.queries.reopen(id)
-            self.policy.asked += back * self.questions.share(self.queries.kind(id))
-            self.skipped, self.given_back = self.skipped - 1, self.given_back - back
+        id = self.desk.known_id(id)
+        if id in self.desk.queries.skipped:
+            self.desk.reopen(id)
             return None
-        given = self.queries.answered(id)
+        given = self.desk.queries.answered(id)
         label = given.answer.label if isinstance(given.answer.label, int) else -1
         self.method.forget(id, label, given.item)
-        self.queries.take_back(id)
-        self.accuracy.answer(id, None)
-        self.answered, self.undone = self.answered - 1, self.undone + 1
-        self.unasked -= not given.asked
+        self.desk.take_back(id)
         return None if label < 0 else self.classes[label]
 
     @in_turn
@@ -365,14 +338,9 @@ class Learner:
         settings = with_texts(self.settings, classes, added=len(self.classes))
         method = self._make_method(classes, settings)
         method.grow(self.method)
-        policy = self._make_policy(len(classes), self.expected)
-        policy.load_state_dict(self.policy.state_dict())
-        self.accuracy.grow(len(classes))
-        questions = self._make_questions(len(classes))
-        questions.restore(self.questions.values())
-        self.method, self.policy, self.classes, self.questions = method, policy, classes, questions
+        self.desk.grow(classes, settings)
+        self.method, self.classes, self.settings = method, classes, settings
         self._tell_method()
-        self.settings = settings
 
     def class_index(self, label: str | int) -> int:
         """Index of a class given by name or index."""
@@ -381,35 +349,15 @@ class Learner:
     @in_turn
     def summary(self) -> dict[str, Any]:
         """Counts so far, as plain values."""
-        counts: dict[str, Any] = {
-            "seen": self.seen,
-            "asked": self.asked,
-            "answered": self.answered,
-            "unasked": self.unasked,
-            "pending": len(self.queries.pending),
-            "skipped": self.skipped,
-            "given_back": self.given_back,
-            "undone": self.undone,
-            "corrected": self.corrected,
-        }
-        if self.method.asks:
-            counts["skipped_entropies"] = self.policy.skipped
-            counts["questions"] = dict(self.questions.counts)
-            counts["spent"] = round(self.policy.asked, 3)  # of the budget: a yes or no is less than one,
-            counts["yes_no_share"] = round(self.questions.share("yes_no"), 3)  # this much of one
-            counts["seconds"] = round(self.questions.spent, 1)
-            counts["accuracy"] = self.accuracy.summary(self.classes)
-            ahead = self.accuracy.forecast(self.answered)
-            counts["forecast"] = None if ahead is None else ahead.plain()
-        found = counts | self.method.summary()
-        return found | {"notes": self._notes() + found.get("notes", [])}
+        found = self.desk.summary() | self.method.summary()
+        return found | {"notes": self.desk.notes() + found.get("notes", [])}
 
     @in_turn
     def repredict(self, id: int, image: Any) -> Prediction:
         """Predict an image again, with the views it had at prediction `id`; nothing is changed."""
-        id = self._known_id(id)
+        id = self.desk.known_id(id)
         with self._unchanged():
-            self.seen = id
+            self.desk.seen = id
             return self.predict_one(image)
 
     @in_turn
@@ -419,7 +367,7 @@ class Learner:
         Quick, as only a head's share is computed. Other images are left out, and so are all images of methods
         that have to encode an image again (`repredict`).
         """
-        kept = {id: item for id in ids if (item := self.queries.kept(id)) is not None}
+        kept = {id: item for id in ids if (item := self.desk.queries.kept(id)) is not None}
         probs = {id: self.method.predict_kept(item) for id, item in kept.items()}
         return {id: found for id, found in probs.items() if found is not None}
 
@@ -430,8 +378,8 @@ class Learner:
         A method with a head compares them with each other and with those that are answered or asked about.
         Other methods give none. Nothing is changed.
         """
-        kept = {id: item for id in ids if (item := self.queries.recent.get(id)) is not None}
-        scores = self.method.wanted_kept(list(kept.values()), list(self.queries.pending.values()))
+        kept = {id: item for id in ids if (item := self.desk.queries.recent.get(id)) is not None}
+        scores = self.method.wanted_kept(list(kept.values()), list(self.desk.queries.pending.values()))
         return {} if scores is None else dict(zip(kept, scores.tolist(), strict=True))
 
     def view_one(self, image: Any, number: int) -> ViewedImage:
@@ -461,18 +409,12 @@ class Learner:
     def state_dict(self) -> dict[str, Any]:
         """The whole state: `tensors` by name, and `values` that JSON can hold."""
         snapshot = self.method.snapshot()
-        tensors = with_prefix("method.", snapshot.tensors) | self.queries.tensors()
+        tensors = with_prefix("method.", snapshot.tensors) | self.desk.queries.tensors()
         values = {
             "method": self.method_name,
             "classes": list(self.classes),
             "seed": self.seed,
-            "expected": self.expected,
-            **{name: getattr(self, name) for name in COUNTS},
-            **self.queries.values(),
-            "counts": [self.skipped, self.given_back],
-            "policy": self.policy.state_dict() if self.method.asks else None,
-            "questions": self.questions.values(),
-            "accuracy": self.accuracy.values(),
+            **self.desk.values(),
             "state": snapshot.values,
             "model": self.clip.fingerprint,
         }
@@ -505,23 +447,10 @@ class Learner:
                     f"The saved state has another {name} than this learner; "
                     "make the learner with `Learner.load`."
                 )
-        counts = dict.fromkeys(COUNTS, whole())
-        check_plain(values, counts | {"seed": whole(), "counts": (whole(), whole())}, "learner")
-        queries = self.queries.restored(values, tensors, self.clip.device)
-        for item in queries.items():
+        # Of the method alone there is no second one: the desk is restored first.
+        desk = self.desk.restored(values, tensors, self.clip.device)
+        for item in desk.queries.items():
             self.method.check_item(item)
-        for id, record in queries.given.items():
-            queries.given[id] = replace(record, answer=normalise_answer(record.answer, self.classes))
-        expected = values.get("expected", self.expected)  # not saved by an older version
-        check_plain(expected, maybe(whole()), "learner.expected")
-        # Of the method alone there is no second one: the others are restored first.
-        policy = self._make_policy(len(self.classes), expected)
-        questions = self._make_questions(len(self.classes))
-        if self.method.asks:
-            policy.load_state_dict(values["policy"])
-        questions.restore(values["questions"])
-        accuracy = RunningAccuracy(len(self.classes))
-        accuracy.restore(values["accuracy"])
         snapshot = Snapshot(without_prefix("method.", tensors), values["state"])
         before = self.method.snapshot()
         try:
@@ -530,12 +459,7 @@ class Learner:
         except Exception:
             self.method.restore(before)
             raise
-        self.seed = policy.seed = values["seed"]
-        self.expected = expected
-        for name in COUNTS:
-            setattr(self, name, values[name])
-        self.skipped, self.given_back = values["counts"]
-        self.policy, self.questions, self.accuracy, self.queries = policy, questions, accuracy, queries
+        self.seed, self.desk = desk.seed, desk
 
     @in_turn
     def save(self, directory: str | Path, extra: dict[str, Any] | None = None) -> None:
@@ -580,108 +504,36 @@ class Learner:
             "augmix": self.settings.augmix,
         }
 
-    def _conclude(self, output: MethodOutput, began: float) -> Prediction:
-        """Decide whether to ask, and take note of the image."""
-        probs = torch.nan_to_num(output.probs.float().cpu(), nan=1 / len(self.classes)).numpy()
-        entropy = float(output.entropy)  # plain numbers, whatever kind a method gives: they are written down
-        score = entropy if output.score is None else float(output.score)
-        decision, question = self._decide(probs, score)
-        index = int(probs.argmax())
-        seconds = time.perf_counter() - began
-        id, self.seen = self.seen, self.seen + 1
-        self.accuracy.add(id, index, float(probs[index]), decision.chance, decision.ask)
-        if output.item is not None:
-            if decision.ask and question == "yes_no":
-                self.queries.yes_no.add(id)
-            self.queries.keep(id, output.item, decision.ask)
-        return Prediction(
-            id,
-            index,
-            self.classes[index],
-            probs,
-            entropy,
-            decision.threshold,
-            decision.ask,
-            seconds,
-            score,
-            float(output.reject),
-            question,
-            decision.why,
-        )
-
-    def _decide(self, probs: FloatArray, score: float) -> tuple[Decision, str]:
-        """Whether to ask about an image, and which kind of question; a question is counted as put."""
-        kind = self.questions.choose(probs)
-        decision = self.policy.decide(score, allowed=kind is not None)
-        if kind is not None and decision.ask:
-            self.policy.asked -= 1 - self.questions.put(kind)  # `decide` has counted a whole one
-        return decision, kind or "class"
-
     def _tell_method(self) -> None:
         """Let a method that does not learn from queried images know which these are going to be."""
         if not getattr(self.settings, "update_queried", True):
             self.method.will_ask = self._will_ask
 
     def _will_ask(self, entropy: float) -> bool:
-        """What `_decide` is going to say of an image of this entropy, for methods that are asked by it."""
-        return copy.deepcopy(self.policy).decide(entropy).ask
+        return self.desk.will_ask(entropy)
 
     @contextmanager
     def _unchanged(self) -> Iterator[Callable[[], None]]:
         """Predictions inside change nothing; yields a function that restores the state at once.
 
-        `queries` is set aside, and kept images are not copied: no prediction writes to them.
+        Kept images are not copied: no prediction writes to them.
         """
-        method, policy = _copied(self.method.snapshot()), self.policy.state_dict()
-        seen, queries, questions = self.seen, self.queries, self.questions.values()
-        accuracy, self.accuracy = self.accuracy, RunningAccuracy(len(self.classes))
-        self.queries = PendingQueries(0, 0)
+        method, desk = _copied(self.method.snapshot()), self.desk
 
         def put_back() -> None:
-            self.seen = seen
-            self.questions.restore(questions)
             self.method.restore(_copied(method))
-            self.policy.load_state_dict(policy)
+            self.desk = desk.trial()
 
         try:
+            self.desk = desk.trial()
             yield put_back
         finally:
-            self.queries, self.accuracy = queries, accuracy
             put_back()
-
-    def _notes(self) -> list[str]:
-        """Sentences for the user."""
-        notes = []
-        if self.corrected:
-            notes.append(f"Answers that contradicted an earlier one for the same image: {self.corrected}.")
-        if self.undone:
-            notes.append(f"Answers that were taken back: {self.undone}.")
-        spent = self.questions.choose(np.ones(1)) is None
-        if spent:
-            notes.append(f"The {self.questions.total:g} seconds of the annotator's time are spent.")
-        if isinstance(self.settings, Asking) and self.method.asks and self.seen >= ENOUGH and not spent:
-            wanted = self.settings.rate * self.seen
-            early = self.policy.ahead
-            # Neither too few questions, whatever each takes of the budget, nor more than it allows.
-            had = min(self.asked, max(self.policy.asked, wanted))
-            steered = self.settings.budget in ("soft", "hard") and not early
-            if steered and abs(had - wanted) > max(wanted / 2, MOST_OWED):
-                notes.append(
-                    f"{had / self.seen:.1%} of the {self.seen} images were asked about, not "
-                    f'{self.settings.rate:.1%}; policy="paced" keeps to the rate.'
-                )
-        return notes
-
-    def _known_id(self, given: object) -> int:
-        """The id of an image seen; a plain number, whatever kind was given."""
-        id = whole_number(given)
-        if id is None or not 0 <= id < self.seen:
-            raise QueryError(f"Unknown sample {given!r}; ids come from `predict_one`, {self.seen} so far.")
-        return id
+            self.desk = desk
 
     def _make_method(self, classes: tuple[str, ...], settings: Settings) -> Method:
         try:
-            return find_method(self.method_name).build(self.clip, classes, settings, self.seed)
+            method = find_method(self.method_name).build(self.clip, classes, settings, self.seed)
         except (MemoryError, RuntimeError) as error:
             if not isinstance(error, MemoryError) and not re.search("alloc|overflow", str(error)):
                 raise
@@ -690,24 +542,11 @@ class Learner:
                 f"There is too little memory for {self.method_name} with these settings; choose smaller ones "
                 f"({why})."
             ) from error
-
-    def _make_policy(self, classes: int, expected: int | None) -> Policy:
-        if not self.method.asks:
-            return Policy(threshold=math.inf)  # never asks
-        settings = self.settings
-        if not isinstance(settings, Asking):
+        if method.asks and not isinstance(settings, Asking):
             raise SettingsError(
                 f"{self.method_name!r} asks, but its settings are no `Asking` ones; add them."
             )
-        given = {name: getattr(settings, name) for name in POLICY_FIELDS} | {"expected": expected}
-        explore = getattr(settings, "explore", 0.0)
-        return make_policy(settings.policy, seed=self.seed, classes=classes, explore=explore, **given)
-
-    def _make_questions(self, classes: int) -> Questions:
-        given = self.settings
-        which = given.class_seconds or class_seconds(classes)
-        kinds = given.questions or ("both" if given.budget_seconds else "class")
-        return Questions(kinds, {"class": which, "yes_no": given.yes_no_seconds}, given.budget_seconds)
+        return method
 
     def _given(self) -> dict[str, Any]:
         return {field.name: getattr(self.settings, field.name) for field in fields(self.settings)}
@@ -754,56 +593,3 @@ def _copied(method: Snapshot) -> Snapshot:
         for name, value in method.tensors.items()
     }
     return Snapshot(tensors, method.values)
-
-
-TOGETHER = 64  # images of a backlog that are looked at before the first of them is predicted
-VIEWED = 4  # images whose views are made at once; meanwhile the host draws the next ones' crops
-
-
-def predict_together(
-    images: Sequence[tuple[Learner, Any]], put_back: Callable[[], None] | None = None
-) -> list[Prediction]:
-    """Predict images of several learners in one batch, each image given with its learner.
-
-    A learner may have several: it predicts them in the order given. Where an image cannot be decoded,
-    `ImageError` is raised and no learner is changed. `put_back` is called after each image; where it is
-    given, each is predicted as the learner's next one.
-    """
-    with ExitStack() as turns:
-        for learner in sorted({learner for learner, _ in images}, key=id):  # in one order for every thread
-            turns.enter_context(learner._turn)
-        return _predict_together(images, put_back)
-
-
-def _predict_together(
-    images: Sequence[tuple[Learner, Any]], put_back: Callable[[], None] | None
-) -> list[Prediction]:
-    began = time.perf_counter()
-    found: list[Prediction] = []
-    decoded: Iterator[PixelArray] = (load_image(image, copy=False) for _, image in images)
-    while len(found) < len(images):
-        learners = [learner for learner, _ in images[len(found) : len(found) + TOGETHER]]
-        predict = predict_batch(_look_at(learners, decoded, step=int(put_back is None)))
-        decoded = iter([*decoded])  # while a GPU computes; only when all could be is something concluded
-        for learner, one in zip(learners, predict, strict=True):
-            found.append(learner._conclude(one(), began))
-            if put_back is not None:
-                put_back()
-    seconds = (time.perf_counter() - began) / max(1, len(found))
-    return [replace(each, seconds=seconds) for each in found]
-
-
-def _look_at(
-    learners: Sequence[Learner], images: Iterator[PixelArray], step: int
-) -> Iterator[tuple[Method, Tensor]]:
-    """An image for each learner: its method and the views; `step` from the id of one image to the next."""
-    ids = {id(learner): learner.seen for learner in learners}
-    pairs = zip(learners, images, strict=False)
-    for settings, alike in groupby(pairs, key=lambda pair: pair[0]._view_settings):
-        while part := list(islice(alike, VIEWED)):
-            generators = []
-            for learner, _ in part:
-                generators.append(sample_generator(learner.seed, ids[id(learner)]))
-                ids[id(learner)] += step
-            made = make_views_of([pixels for _, pixels in part], generators, **settings)
-            yield from zip((learner.method for learner, _ in part), made, strict=True)

@@ -133,7 +133,7 @@ def query_about(prediction: Prediction, path: str) -> Query:
 
 def row_of(learner: Learner, id: int) -> FloatArray | None:
     """What `Method.predict_rows` needs of an image; None where it would have to look at it again."""
-    item = learner.queries.kept(id)
+    item = learner.desk.queries.kept(id)
     return None if item is None else learner.method.row_of(item)
 
 
