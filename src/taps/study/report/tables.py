@@ -102,7 +102,7 @@ def score_table(
             rows.append(theirs)
             notes += [published()["notes"][method]] if method in published()["notes"] else []
     for method in results.failed:
-        rows.append(in_order(method, "–", ["failed"] * len(datasets), "–", "", ""))
+        rows.append(in_order(method, ["failed"] * len(datasets), "–", "", ""))
     orders = [len(runs) for runs in results.results.values()]
     notes += [FEW] if min(orders) < ENOUGH else []
     measured = range(1, 1 + len(datasets) + several)
