@@ -88,35 +88,12 @@ Accuracy in the stream, in per cent. The best of a row is bold.
 {budgets}{seconds}{cases}"""
 
 
-BEGIN, END = "<!-- rivals.py writes from here -->", "<!-- to here -->"
-SHORT = """
-The same labels for every head: {count} streams of {images} images at most ({sets} sets, orders of each:
-{orders}), the {model} model, {views} views of each image, 5 % of the images asked about, one setting for
-all sets. Accuracy in per cent, each image predicted before its label is known; *enough labels*: over the
-{few} sets with three labels or more for each class; *at the end*: all images predicted again. Commit
-{short}, {date}; [all tables](results/rivals.md) have the command, the hardware and what is not even.
-
-{table}
-
-{reading}
-{curve}{harm}"""
-CURVE = """
-![Accuracy by questions and by the annotator's seconds](figures/label-rivals.svg)
-"""
-
-
 def write_page(rows: list[Row], origin: dict[str, Any], folder: Path) -> None:
     """The page, the same figures as JSON, and the picture where there are budgets to draw."""
     found, results = figures(rows), folder / "results"
     results.mkdir(parents=True, exist_ok=True)
     (results / "rivals.json").write_text(json.dumps({"origin": origin, **found}, indent=1) + "\n")
     (results / "rivals.md").write_text(page(rows, origin, found))
-    short = folder / "label-efficiency.md"
-    if short.exists():
-        before, _, rest = short.read_text().partition(BEGIN)
-        short.write_text(
-            before + BEGIN + "\n" + short_page(rows, origin, found) + END + rest.partition(END)[2]
-        )
     if found["curves"]:
         (folder / "figures").mkdir(exist_ok=True)
         (folder / "figures" / "label-rivals.svg").write_text(picture(found))
@@ -169,67 +146,6 @@ def page(rows: list[Row], origin: dict[str, Any], found: dict[str, Any]) -> str:
         cases=case_table(found["cases"]),
         reading=reading(kinds, origin["development_sets"]),
     )
-
-
-def short_page(rows: list[Row], origin: dict[str, Any], found: dict[str, Any]) -> str:
-    """What docs/label-efficiency.md has of it."""
-    kinds = {name: k for name, k in found["kinds"].items() if k["views"] == origin["views"]}
-    first = next(iter(kinds.values()))
-    return SHORT.format(
-        **origin,
-        short=origin["commit"].partition(";")[0],
-        count=first["streams"],
-        images=max(row["images"] for row in rows),
-        sets=len(first["by_set"]),
-        few=len(found["enough"]),
-        orders=f"{first['streams'] / len(first['by_set']):g}",
-        table=short_table(kinds),
-        reading=reading(kinds, origin["development_sets"]),
-        curve=CURVE + areas_line(found["curves"]) + seconds_line(found["seconds"]) if found["curves"] else "",
-        harm=case_table(found["cases"])
-        .replace("## When", "**When")
-        .replace("of one class\n", "of one class.**\n"),
-    )
-
-
-def short_table(kinds: dict[str, Any]) -> str:
-    """A row for each head: by random questions and by margin."""
-    head = ["head", "random questions", "enough labels", "by margin", "enough labels", "at the end"]
-    rows = []
-    for k in ranked(kinds, "random", ""):
-        by_margin = next((m for m in ranked(kinds, "margin") if m["method"] == k["method"]), {})
-        values = [
-            k["accuracy"],
-            k["enough"],
-            *(by_margin.get(name) for name in ("accuracy", "enough", "again")),
-        ]
-        rows.append([f"`{k['method']}`", *(number(value) for value in values)])
-    return table(head, rows)
-
-
-def areas_line(curves: list[dict[str, Any]]) -> str:
-    """Each method's area under the budget curve, by margin."""
-    by_margin = sorted((each for each in curves if each["rule"] == "margin"), key=lambda each: -each["area"])
-    areas = ", ".join(f"`{each['method']}` {each['area']:.1f}" for each in by_margin)
-    return f"""
-In the mean over budgets from {budgets(curves)} of the images (each doubling counts alike), asked by margin:
-{areas}.
-"""
-
-
-def seconds_line(found: list[dict[str, Any]]) -> str:
-    """What yes-or-no questions are worth for the same time."""
-    told = [
-        f"`{each['method']}` {each['area']:.1f} ({ASKED[each['questions']]})"
-        for each in sorted(found, key=lambda each: -each["area"])
-    ]
-    if not told:
-        return ""
-    return f"""
-The same over the annotator's seconds, as many for every kind of question as {budgets(found)} of the images
-take when asked for their class:
-{", ".join(told)}.
-"""
 
 
 def budgets(curves: list[dict[str, Any]]) -> str:

@@ -191,18 +191,6 @@ def test_the_page_has_every_part(features: Path, rows: Path, tmp_path: Path) -> 
     assert (tmp_path / "figures" / "label-rivals.svg").read_text().count("<polyline") >= 2
 
 
-def test_the_short_page_is_written_between_its_marks(features: Path, rows: Path, tmp_path: Path) -> None:
-    file, held = tmp_path / "label-efficiency.md", read_rows(rows)
-    file.write_text(f"before\n\n{rivals_page.BEGIN}\nolder\n{rivals_page.END}\n\nafter\n")
-    for _ in range(2):
-        write_page(held, rivals.origin(given(features, rows), held), tmp_path)
-        said = file.read_text()
-        assert said.startswith("before\n\n")
-        assert said.endswith("\n\nafter\n")
-        assert "older" not in said
-        assert said.count("| `class_means` |") == 2  # beside the others, and under wrong answers
-
-
 def test_a_kind_that_lacks_a_set_is_left_out(rows: Path) -> None:
     held = [row for row in read_rows(rows) if (row["set"], row["method"]) != ("dtd", "class_means")]
     found = rivals_measures.figures(held)
