@@ -25,7 +25,10 @@ SHOWN = re.compile(r"\btaps ([a-z]+)\b([^\n`|#]*)")
 
 def options(command: Any, words: list[str]) -> set[str]:
     """Of a command, or of the one below it that the words name; all of those where they name none."""
-    own = {name for each in command.params for name in (*each.opts, *each.secondary_opts)} | {"--help"}
+    own = {name for each in command.params for name in (*each.opts, *each.secondary_opts)} | {
+        "--help",
+        "--help-all",
+    }
     below: dict[str, Any] = getattr(command, "commands", {})
     named = [below[words[0]]] if words and words[0] in below else list(below.values())
     return own.union(*(options(each, []) for each in named))

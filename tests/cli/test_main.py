@@ -8,12 +8,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.main import get_command
 from typer.testing import CliRunner
 
 import taps
-from taps.cli import main
+from taps.cli import main, panels
 
 ROOT = Path(__file__).parents[2]
+GROUP = get_command(main.app)
 
 
 @pytest.mark.parametrize("arguments", [["--version"], ["--help"]])
@@ -40,6 +42,41 @@ def test_the_help_of_every_command_looks_alike(name):
     shown = CliRunner().invoke(main.app, [name, "--help"], prog_name="taps", catch_exceptions=False).output
     assert shown.startswith(f"Usage: taps {name} ")
     assert "--install-completion" not in shown
+
+
+def help_of(name, flag):
+    """The options that a command's help shows, each by its first long name."""
+    shown = CliRunner().invoke(main.app, [name, flag], prog_name="taps", catch_exceptions=False).output
+    return re.findall(r"^  (?:-\w, )?(--[\w-]+)", shown, re.MULTILINE), shown
+
+
+@pytest.mark.parametrize("name", ["demo", *panels.FIRST])
+def test_an_everyday_command_shows_a_few_options_first(name):
+    assert len(help_of(name, "--help")[0]) <= 12
+
+
+@pytest.mark.parametrize("name", panels.FIRST)
+def test_every_option_of_a_command_is_shown_once_on_demand(name):
+    first, shown = help_of(name, "--help")
+    everything, panelled = help_of(name, panels.ALL)
+    command = GROUP.get_command(None, name)
+    options = [each.opts for each in command.params if each.param_type_name == "option"]
+    assert len(everything) == len(set(everything)) == len(options) + 1  # and --help itself
+    assert everything[: len(first)] == first
+    assert f"{len(everything) - len(first)} other options" in shown
+    assert "Model and class texts:" in panelled
+
+
+def test_the_panels_name_only_options_that_exist():
+    commands = {name: GROUP.get_command(None, name) for name in panels.FIRST}
+    known = {
+        name: {flag for each in command.params for flag in each.opts} for name, command in commands.items()
+    }
+    for name, first in panels.FIRST.items():
+        assert {f"--{each}" for each in first.split()} <= known[name]
+    assert {f"--{each}" for names in panels.PANELS.values() for each in names.split()} <= set().union(
+        *known.values()
+    )
 
 
 @pytest.mark.parametrize(

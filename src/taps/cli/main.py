@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 
 import taps
 from taps.cli.options import check_numbers, fill_bare, new_app
+from taps.cli.panels import ALL, SHOWN, in_panels
 from taps.errors import TapsError
 from taps.process import keep_freed_memory, sleep_while_waiting
 
@@ -89,13 +90,14 @@ def load_command(name: str) -> Any:
     command = getattr(command, "commands", {}).get(name, command)
     command.name = name
     check_numbers(command)
-    return command
+    return in_panels(command)
 
 
 class LazyGroup(TyperGroup):
     """Imports a command's module when it is called, so that `taps --help` does not wait for torch."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        ctx.meta[SHOWN] = ALL in args
         return super().parse_args(ctx, fill_bare(args, "--ray", "default"))
 
     def list_commands(self, ctx: Any) -> list[str]:

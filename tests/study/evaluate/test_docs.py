@@ -39,5 +39,5 @@ def test_options_on_the_page_exist() -> None:
         for name in (*parameter.opts, *parameter.secondary_opts)
     }
     part = PAGE.read_text().split("## `taps eval`")[1].split("\n## ")[0]
-    assert set(re.findall(r"--[a-z][a-z-]+", part)) <= known | {"--help"}
+    assert set(re.findall(r"--[a-z][a-z-]+", part)) <= known | {"--help", "--help-all"}
     assert "--root" in known
