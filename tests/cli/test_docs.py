@@ -19,7 +19,7 @@ PAGES = [
     *sorted((ROOT / "docs" / "results").glob("*.md")),
 ]
 SCRIPT = re.compile(r"\bpython3? ((?:recipes|benchmarks)/[\w/]+\.py)\b([^\n`|#]*)")
-APPS = ("simulate", "ablate")  # scripts whose options typer knows
+APPS = ("ablate",)  # scripts whose options typer knows
 SHOWN = re.compile(r"\btaps ([a-z]+)\b([^\n`|#]*)")
 
 
@@ -59,7 +59,7 @@ def test_scripts_in_the_documents_exist_and_have_their_options() -> None:
             given = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", rest))
             assert given <= options(command, rest.split()), f"{page.name}: {script}{rest}"
             found += len(given)
-    assert found > 5
+    assert found
 
 
 def test_the_page_of_commands_has_a_section_for_each() -> None:

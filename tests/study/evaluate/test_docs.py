@@ -22,7 +22,7 @@ def test_the_python_examples_run(
     evaluated, columns, methods = capsys.readouterr().out.splitlines()
     assert evaluated == "[('taps', 20), ('zero_shot', 20)]"
     assert (tmp_path / "results" / "report.md").is_file()
-    assert columns == "('method', 'rank', 'caltech101-sample', 'to zero_shot', 'asked %')"
+    assert columns == "('method', 'caltech101-sample', 'to zero_shot', 'asked %')"
     assert methods == "['taps, 3 views', 'view_ensemble', 'zero_shot']"
     stored = json.loads((tmp_path / "leaderboard" / "leaderboard.json").read_text())
     assert len(stored["scores"]["top1"]["caltech101-sample"]["taps, 3 views"]["values"]) == 3
