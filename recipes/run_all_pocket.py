@@ -23,7 +23,7 @@ import table3
 from provenance import made_by
 from table_tools import main, plan_table, printed
 
-from taps.study.evaluate.evaluate import evaluate, read_spec, run_folders
+from taps.study.evaluate.evaluate import evaluate_jobs, read_spec, run_folders
 from taps.study.evaluate.jobs import Job, StreamSpec
 from taps.study.evaluate.options import Execution
 from taps.study.evaluate.results import read_results
@@ -132,7 +132,7 @@ def run_rounds(args: argparse.Namespace, deadline: float) -> None:
         # all methods have finished count.
         share.sort(key=lambda job: (job.seed if place == 0 else names.index(job.stream.name), cost(job)))
         print(f"== the first {limit:,} images of each stream, {len(share)} runs", flush=True)
-        outcome = evaluate(
+        outcome = evaluate_jobs(
             share,
             args.out,
             Execution(args.jobs, args.device, minutes=(deadline - time.time()) / 60, resume=True),

@@ -15,7 +15,7 @@ from taps.methods.registry import settings as default_settings
 from taps.model.embedded import embedded_prompts
 from taps.model.prompts.choose import SOURCE_FILE
 from taps.model.prompts.families import FAMILIES
-from taps.study.evaluate.evaluate import Outcome, evaluate
+from taps.study.evaluate.evaluate import Outcome, evaluate_jobs
 from taps.study.evaluate.jobs import Job, ModelSpec, StreamSpec
 from taps.study.evaluate.options import Execution
 from taps.study.evaluate.plan import make_jobs, open_streams, with_baselines
@@ -130,7 +130,7 @@ def printed(left: Sequence[tuple[Job, int]]) -> Watch:
 def run_table(args: argparse.Namespace, streams: Sequence[StreamSpec], entries: Sequence[Entry]) -> Outcome:
     """Run one table and write its report."""
     jobs, lengths = plan_table(args, streams, entries)
-    outcome = evaluate(
+    outcome = evaluate_jobs(
         jobs,
         args.out,
         Execution(jobs=args.jobs, device=args.device, resume=args.resume),

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 import taps
 import taps.learner.pending
 from taps import Learner, load_clip
+from taps.data import sign_digits
 from taps.errors import ClassNameError, ImageError, QueryError, SettingsError, StateError
 from taps.learner.prepared import ViewedImage
 from taps.model.clip import Clip
@@ -174,11 +175,6 @@ def test_the_same_answer_twice_changes_nothing(tiny: Clip, picture: Picture) -> 
     before = learner.state_dict()
     learner.learn_one(0, "ship")
     assert same_state(learner.state_dict(), before)
-
-
-def test_what_is_no_model_is_told_how_to_become_one(tiny: Clip) -> None:
-    with pytest.raises(SettingsError, match=r"use taps.load_clip\('pocket'\)"):
-        Learner("pocket", CLASSES, "taps")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("names", [[], 3, None, [3], ()])
@@ -727,3 +723,18 @@ def test_a_setting_out_of_any_range_is_a_sentence_that_names_it(
         return  # a threshold may be anything that is finite
     with pytest.raises(SettingsError, match=setting):
         Learner(tiny, CLASSES, **{setting: value})
+
+
+def test_a_model_is_loaded_by_its_name(tiny: Clip) -> None:
+    assert Learner("tiny", CLASSES).clip.fingerprint == tiny.fingerprint
+    with pytest.raises(SettingsError, match="7"):
+        Learner(7, CLASSES)  # type: ignore[arg-type]
+
+
+def test_what_is_printed_is_for_people(tiny: Clip, picture: Picture) -> None:
+    learner = Learner(tiny, CLASSES, rate=1.0, views=1)
+    prediction = learner.predict_one(picture(0))
+    assert prediction.label in repr(prediction)
+    images = sign_digits().take(range(20))
+    assert "20 images" in repr(images)
+    assert max(len(repr(each)) for each in (prediction, learner, images)) < 100

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from taps.model.clip import load_clip
     from taps.serve.client import Client
     from taps.streams.events import stream
+    from taps.study.evaluate.evaluate import evaluate
     from taps.study.report.compare import compare
     from taps.types import Answer, Prediction
 
@@ -24,6 +25,7 @@ __all__ = [
     "Pool",
     "Prediction",
     "compare",
+    "evaluate",
     "list_methods",
     "load_clip",
     "settings",
@@ -42,6 +44,7 @@ HOMES = {
     "Pool": "taps.learner.together",
     "load_clip": "taps.model.clip",
     "compare": "taps.study.report.compare",
+    "evaluate": "taps.study.evaluate.evaluate",
     "list_methods": "taps.methods.registry",
     "settings": "taps.methods.registry",
 }

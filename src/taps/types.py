@@ -54,6 +54,10 @@ class Prediction:
     question: str = "class"
     why: str = ""
 
+    def __repr__(self) -> str:
+        asks = ", asks" if self.ask else ""
+        return f"<Prediction {self.id}: {self.label} {self.probability:.0%}{asks}>"
+
     @property
     def probability(self) -> float:
         """Of the predicted class."""

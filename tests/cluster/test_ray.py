@@ -24,7 +24,7 @@ from taps.errors import DataError, SettingsError, StateError
 from taps.model.clip import Clip, load_clip
 from taps.model.prompts import Prompts
 from taps.model.prompts.source import SourceStats, merge_stats
-from taps.study.evaluate.evaluate import evaluate
+from taps.study.evaluate.evaluate import evaluate_jobs
 from taps.study.evaluate.jobs import Job, ModelSpec, StreamSpec
 from taps.study.evaluate.options import Execution
 from taps.study.training.options import StatsCluster, StatsOptions
@@ -114,8 +114,8 @@ def test_runs_on_a_cluster_end_as_here_though_a_worker_is_lost(
         return lambda what, index, value: said.append((what, index))
 
     killed = [replace(job, stream=stream) for job in jobs]
-    there = evaluate(killed, tmp_path / "there", Execution(ray="auto"), run=run_on_ray, watcher=watcher)
-    here = evaluate(jobs, tmp_path / "here")
+    there = evaluate_jobs(killed, tmp_path / "there", Execution(ray="auto"), run=run_on_ray, watcher=watcher)
+    here = evaluate_jobs(jobs, tmp_path / "here")
     assert marker.exists()  # a worker was lost, and its run went on elsewhere
     assert without_times(there.rows) == without_times(here.rows)
     assert [run["method"] for run in there.unfinished] == ["coop"]  # it has no trained prompts
@@ -144,8 +144,8 @@ def test_machines_that_can_carry_out_no_run_are_said(tmp_path: Path, make_job: C
     job = make_job("zero_shot")
     job = replace(job, stream=OnlyHere(**vars(job.stream), process=os.getpid()))
     with pytest.raises(SettingsError, match=r"machine [\d.]+ .* work: There is no such data set"):
-        evaluate([job], tmp_path, Execution(ray="auto"), run=run_on_ray)
-    assert evaluate([job], tmp_path, Execution(resume=True)).unfinished == []
+        evaluate_jobs([job], tmp_path, Execution(ray="auto"), run=run_on_ray)
+    assert evaluate_jobs([job], tmp_path, Execution(resume=True)).unfinished == []
 
 
 def test_a_machine_with_another_disk_or_another_version_is_refused(tmp_path: Path) -> None:
@@ -161,9 +161,9 @@ def test_time_that_is_up_leaves_runs_for_later(
     cluster: Any, tmp_path: Path, make_job: Callable[..., Job]
 ) -> None:
     how = Execution(ray=cluster.address, minutes=0)
-    outcome = evaluate([make_job("zero_shot")], tmp_path, how, run=run_on_ray)
+    outcome = evaluate_jobs([make_job("zero_shot")], tmp_path, how, run=run_on_ray)
     assert "time was up" in outcome.unfinished[0]["why"]
-    assert evaluate([make_job("zero_shot")], tmp_path, Execution(resume=True)).unfinished == []
+    assert evaluate_jobs([make_job("zero_shot")], tmp_path, Execution(resume=True)).unfinished == []
 
 
 def as_tars(images: Dataset, folder: Path) -> Path:

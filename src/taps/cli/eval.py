@@ -189,7 +189,7 @@ def carry_out(
     how: Execution,
 ) -> Outcome:
     """Run an evaluation under progress bars; says first what will fail, and on Ctrl-C how to continue."""
-    from taps.study.evaluate.evaluate import evaluate
+    from taps.study.evaluate.evaluate import evaluate_jobs
     from taps.study.evaluate.needs import lacking, sentences
 
     for sentence in sentences(lacking(jobs)):
@@ -202,7 +202,7 @@ def carry_out(
         given["run"] = run_on_ray
     try:
         with RunsProgress(console) as progress:
-            return evaluate(jobs, out, how, lengths=lengths, watcher=progress.watcher, **given)
+            return evaluate_jobs(jobs, out, how, lengths=lengths, watcher=progress.watcher, **given)
     except KeyboardInterrupt:
         console.print(f"Stopped; every run is saved in {out}. {GO_ON}", markup=False, soft_wrap=True)
         raise

@@ -79,6 +79,9 @@ class Dataset:
     def __len__(self) -> int:
         return len(self.samples)
 
+    def __repr__(self) -> str:
+        return f"<Dataset {self.name}: {len(self):,} images, {len(self.classes):,} classes>"
+
     @property
     def labels(self) -> list[int | None]:
         return [sample.label for sample in self.samples]

@@ -27,7 +27,7 @@ from taps.methods import BatchedMethod, Method, MethodOutput, Snapshot
 from taps.methods.base import with_prefix, without_prefix
 from taps.methods.registry import chosen_method, find_method
 from taps.methods.settings import Asking, Settings, TextSettings
-from taps.model.clip import Clip
+from taps.model.clip import Clip, load_clip
 from taps.model.images.decode import load_image
 from taps.model.images.views import make_views, sample_generator
 from taps.model.prompts.classes import add_classes, check_classes, class_index, whole_number
@@ -64,7 +64,7 @@ class Learner:
     other take a learner each, with one model.
 
     Args:
-        clip: The frozen model.
+        clip: The frozen model, or its name: "pocket", or what else `taps.load_clip` takes.
         classes: Class names; their order gives the indices. Or an `id2label` mapping.
         method: Which method (`taps methods` lists them); or a settings object of one, such as
             `TapsSettings(lr=1e-3)` of `taps.methods.taps`, whose fields type checkers know.
@@ -74,7 +74,7 @@ class Learner:
             own method pass as a `dict[str, Any]`.
 
     >>> import numpy as np, taps
-    >>> learner = Learner(taps.load_clip("tiny"), ["cat", "dog"], rate=1.0)
+    >>> learner = Learner("tiny", ["cat", "dog"], rate=1.0)
     >>> prediction = learner.predict_one(np.zeros((40, 30, 3), np.uint8))
     >>> prediction.ask, prediction.label in learner.classes
     (True, True)
@@ -85,7 +85,7 @@ class Learner:
 
     def __init__(
         self,
-        clip: Clip,
+        clip: Clip | str,
         classes: Sequence[str] | Mapping[int, str],
         method: str | Settings = METHOD,
         *,
@@ -93,17 +93,17 @@ class Learner:
         allow_duplicates: bool = False,
         **settings: Any,
     ) -> None:
-        if not isinstance(clip, Clip):
+        self.clip = load_clip(clip) if isinstance(clip, str) else clip
+        if not isinstance(self.clip, Clip):
             raise SettingsError(
-                f"A learner needs a loaded model, not {clip!r}; use taps.load_clip({str(clip)!r})."
+                f"The model of a learner is {clip!r}; give a name such as 'pocket', or a Clip."
             )
-        self.clip = clip
         self.classes = check_classes(classes, allow_duplicates=allow_duplicates)
         self.method_name, given = chosen_method(method, settings)
         self.settings = with_texts(given, self.classes)
         self.seed = check_seed(seed)
         self._turn = threading.RLock()
-        try_tower_kernels(clip)
+        try_tower_kernels(self.clip)
         self.reset()
 
     @in_turn

@@ -21,7 +21,7 @@ def test_the_python_examples_run(
         exec(compile(code, str(PAGE), "exec"), names)
     evaluated, columns, methods = capsys.readouterr().out.splitlines()
     assert evaluated == "[('taps', 20), ('zero_shot', 20)]"
-    assert (tmp_path / "results" / "report.md").is_file()
+    assert (tmp_path / "results" / "results.json").is_file()
     assert columns == "('method', 'caltech101-sample', 'to zero_shot', 'asked %')"
     assert methods == "['taps, 3 views', 'view_ensemble', 'zero_shot']"
     stored = json.loads((tmp_path / "leaderboard" / "leaderboard.json").read_text())

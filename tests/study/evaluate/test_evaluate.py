@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from taps.errors import DataError, StateError
-from taps.study.evaluate.evaluate import RESULTS, collect, evaluate, to_do
+from taps.study.evaluate.evaluate import RESULTS, collect, evaluate_jobs, to_do
 from taps.study.evaluate.jobs import ROW, Job, ModelSpec
 from taps.study.evaluate.options import Execution
 
@@ -19,7 +19,7 @@ LENGTHS = {"pictures": 24}
 
 @pytest.fixture
 def finished(tmp_path: Path, make_job: Callable[..., Job]) -> Path:
-    evaluate([make_job("zero_shot")], tmp_path, lengths=LENGTHS)
+    evaluate_jobs([make_job("zero_shot")], tmp_path, lengths=LENGTHS)
     return tmp_path
 
 
@@ -65,16 +65,16 @@ def test_streams_whose_folders_have_one_name_are_refused(
     job = make_job("zero_shot")
     one, other = (replace(job, stream=replace(job.stream, name=name)) for name in ("a/b", "a-b"))
     lengths = {"a/b": 24, "a-b": 24}
-    evaluate([one], tmp_path, lengths=lengths)
+    evaluate_jobs([one], tmp_path, lengths=lengths)
     with pytest.raises(DataError, match="another stream in the folder of a-b"):
         to_do(tmp_path, [other], lengths, resume=True)
 
 
 def test_a_longer_limit_goes_on(tmp_path: Path, make_job: Callable[..., Job]) -> None:
-    evaluate([make_job("zero_shot", limit=5)], tmp_path, lengths=LENGTHS)
+    evaluate_jobs([make_job("zero_shot", limit=5)], tmp_path, lengths=LENGTHS)
     longer = make_job("zero_shot", limit=9)
     assert to_do(tmp_path, [longer], LENGTHS, resume=True) == [longer]
-    assert evaluate([longer], tmp_path, lengths=LENGTHS, how=Execution(resume=True)).rows[0]["n"] == 9
+    assert evaluate_jobs([longer], tmp_path, lengths=LENGTHS, how=Execution(resume=True)).rows[0]["n"] == 9
 
 
 @pytest.mark.parametrize("damage", ["", "[{", "null"])

@@ -17,7 +17,7 @@ from taps.data import Dataset
 from taps.disk import claim
 from taps.errors import StateError
 from taps.files import locked, read_json
-from taps.study.evaluate.evaluate import RESULTS, UNFINISHED, evaluate
+from taps.study.evaluate.evaluate import RESULTS, UNFINISHED, evaluate_jobs
 from taps.study.evaluate.jobs import Job, StreamSpec
 from taps.study.evaluate.options import Execution
 from taps.study.evaluate.pool import run_jobs
@@ -67,7 +67,7 @@ def test_an_interrupt_ends_every_process_and_runs_go_on_from_there(
 
 def test_a_refusal_is_recorded_and_the_others_go_on(tmp_path: Path, make_job: Callable[..., Job]) -> None:
     bad = make_job("coop")  # has no trained prompts
-    outcome = evaluate([bad, make_job("zero_shot")], tmp_path)
+    outcome = evaluate_jobs([bad, make_job("zero_shot")], tmp_path)
     assert [row["method"] for row in outcome.rows] == ["zero_shot"]
     assert outcome.unfinished[0]["method"] == "coop"
     assert "trained coop prompts" in outcome.unfinished[0]["why"]
@@ -83,14 +83,14 @@ def test_a_crash_leaves_a_trace(tmp_path: Path, make_job: Callable[..., Job], mo
 
 
 def test_a_deadline_stops_and_saves(tmp_path: Path, make_job: Callable[..., Job]) -> None:
-    outcome = evaluate([make_job()], tmp_path, Execution(minutes=0))
+    outcome = evaluate_jobs([make_job()], tmp_path, Execution(minutes=0))
     assert "time was up" in outcome.unfinished[0]["why"]
     assert outcome.rows == []
-    assert evaluate([make_job()], tmp_path, Execution(resume=True)).unfinished == []
+    assert evaluate_jobs([make_job()], tmp_path, Execution(resume=True)).unfinished == []
 
 
 def test_two_evaluations_at_a_time_are_refused(tmp_path: Path, make_job: Callable[..., Job]) -> None:
     claim(tmp_path)
     with locked(tmp_path), pytest.raises(StateError, match="Another process"):
-        evaluate([make_job("zero_shot")], tmp_path)
-    assert evaluate([make_job("zero_shot")], tmp_path).unfinished == []
+        evaluate_jobs([make_job("zero_shot")], tmp_path)
+    assert evaluate_jobs([make_job("zero_shot")], tmp_path).unfinished == []

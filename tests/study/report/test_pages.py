@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from taps.study.evaluate.evaluate import evaluate
+from taps.study.evaluate.evaluate import evaluate_jobs
 from taps.study.evaluate.jobs import Job, ModelSpec, StreamSpec
 from taps.study.evaluate.results import read_results
 from taps.study.report import pages
@@ -64,7 +64,7 @@ def looked(tmp_path_factory: pytest.TempPathFactory, pictures: Path) -> Any:
     root = tmp_path_factory.mktemp("look")
     shutil.copytree(pictures, root / "data")
     stream = StreamSpec(str(root / "data"), name="pictures")
-    evaluate([Job(stream, ModelSpec("tiny"), "zero_shot", seed) for seed in (1, 2)], root / "out")
+    evaluate_jobs([Job(stream, ModelSpec("tiny"), "zero_shot", seed) for seed in (1, 2)], root / "out")
     return root, read_results(root / "out")
 
 

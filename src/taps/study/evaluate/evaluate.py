@@ -15,8 +15,8 @@ from taps.errors import DamagedError, DataError, StateError
 from taps.files import check_mark, locked, read_json, write_json
 from taps.streams.record import SPEC, is_run
 from taps.study.evaluate.jobs import ONCE, ROW, Job, StreamSpec, slug
-from taps.study.evaluate.options import Execution
-from taps.study.evaluate.plan import open_streams
+from taps.study.evaluate.options import Execution, Setup
+from taps.study.evaluate.plan import Entry, open_streams, plan_evaluation
 from taps.study.evaluate.pool import Watch, run_jobs
 from taps.study.evaluate.pooled import POOLED, pool
 
@@ -33,6 +33,27 @@ class Outcome:
 
 
 def evaluate(
+    dataset: str | Sequence[str],
+    methods: Sequence[Entry],
+    out: str | Path,
+    how: Execution = Execution(resume=True),
+    **setup: Any,
+) -> Outcome:
+    """Run methods on data sets; all runs are in `results.json` of the folder.
+
+    Args:
+        dataset: Names or paths.
+        methods: By name; or (name in tables, method, settings) for variants of one.
+        out: Folder of the evaluation; what is finished in it is not run again.
+        how: Processes, device, time.
+        setup: Other fields of `Setup`: model, seeds, limit, settings, …
+    """
+    names = (dataset,) if isinstance(dataset, str) else tuple(dataset)
+    jobs, lengths = plan_evaluation(Setup(names, **setup), methods)
+    return evaluate_jobs(jobs, Path(out), how, lengths=lengths)
+
+
+def evaluate_jobs(
     jobs: Sequence[Job],
     out: Path,
     how: Execution = Execution(),

@@ -13,8 +13,8 @@ from taps.errors import DataError, SettingsError
 from taps.files import write_json, write_text
 from taps.study.evaluate.evaluate import evaluate, is_evaluation
 from taps.study.evaluate.measures import MEASURES, Measure, mean
-from taps.study.evaluate.options import Execution, Setup
-from taps.study.evaluate.plan import Entry, plan_evaluation
+from taps.study.evaluate.options import Execution
+from taps.study.evaluate.plan import Entry
 from taps.study.evaluate.pooled import RICHER
 from taps.study.evaluate.results import Results, blocks_in, read_results
 from taps.study.report import charts, tables
@@ -71,9 +71,7 @@ def compare(
         how: Processes, device, time.
         setup: Other fields of `Setup`: model, seeds, limit, settings, …
     """
-    names = (dataset,) if isinstance(dataset, str) else tuple(dataset)
-    jobs, lengths = plan_evaluation(Setup(names, **setup), methods)
-    evaluate(jobs, Path(out), how, lengths=lengths)
+    evaluate(dataset, methods, out, how, **setup)
     board = leaderboard([Path(out)], measure)
     write_leaderboard(board, Path(out))
     return board
