@@ -49,7 +49,7 @@ from tests.data.layouts import tar_of  # noqa: E402
 from tests.serve.conftest import ASKING, CLASSES, png  # noqa: E402
 from tests.serve.patient import LONG  # noqa: E402
 
-TIMES = ("utility", "ms_", "_ms", "seconds", "overhead", "peak", "mb")
+TIMES = ("ms_", "_ms", "seconds", "overhead", "peak", "mb")
 pytestmark = pytest.mark.filterwarnings("default")  # Ray has warnings of its own
 
 

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from taps.data import demo_dataset, load_dataset
-from taps.data.orders import ordered
 from taps.data.outside import FOLDER, parse_outside, with_outside
 from taps.data.sample import bundled_sample
 from taps.errors import DataError, SettingsError
@@ -28,16 +27,6 @@ def test_other_images_make_up_the_share_and_no_class_of_both_comes(pictures: Pat
         key = sample.path.removeprefix(f"{FOLDER}/")
         index = [s.path for s in source.samples].index(key)
         assert np.array_equal(mixed.image(place), source.image(index))
-
-
-def test_rositas_open_set_has_as_many_unknown_images_as_known_ones_everywhere(pictures: Path) -> None:
-    """Known : unknown is 1 : 1, in a stream that is shuffled as a whole."""
-    inside = load_dataset(pictures)
-    mixed = with_outside(inside, f"{bundled_sample()}:0.5")
-    unknown = np.array([sample.label == OUTSIDE for sample in mixed.samples])
-    assert unknown.sum() == len(inside) == len(mixed) / 2
-    drawn = [unknown[ordered(mixed, "shuffled", seed)[0]] for seed in range(200)]
-    assert np.allclose(np.mean(drawn, axis=0), 0.5, atol=0.15)  # at every place of the stream
 
 
 def test_a_set_is_not_outside_itself(pictures: Path) -> None:

@@ -47,9 +47,7 @@ def predictions(folder: Path) -> list[dict[str, str]]:
 def without_times(row: dict[str, Any] | None) -> dict[str, Any]:
     assert row is not None
     times = ("ms_p50", "ms_p95", "adapt_ms", "peak_mem_mb", "overhead")
-    measures = {
-        name: value for name, value in row["measures"].items() if name not in times and "utility" not in name
-    }
+    measures = {name: value for name, value in row["measures"].items() if name not in times}
     return {name: row[name] for name in row if name not in times} | {"measures": measures}
 
 
@@ -261,7 +259,7 @@ def test_runs_of_one_process_load_model_and_images_once(
     for load in (jobs.load_clip, jobs.load_dataset):
         monkeypatch.setattr(jobs, load.__name__, counted(load))
     jobs._clip.cache_clear()
-    jobs._dataset.cache_clear()
+    jobs.open_dataset.cache_clear()
     for method, seed in (("zero_shot", 1), ("zero_shot", 2), ("taps", 1)):
         run_job(make_job(method, seed=seed, limit=2), tmp_path)
     assert sorted(loaded) == ["load_clip", "load_dataset"]

@@ -19,9 +19,7 @@ from taps.errors import SettingsError
 Floats = NDArray[np.float64]
 BINS = 15
 WINDOW = 20  # images after a change
-QUEUE = 512  # top probabilities that an open set's limit is found from
 LEAST = 1e-12  # probability below which a loss grows no further
-INTERVALS = (50, 250, 1000)  # ms from image to image, under Tempora's clock
 Pool = Callable[[Sequence[float]], float]
 
 
@@ -120,22 +118,12 @@ _ALL = (
     Measure("fpr95_max", "FPR95 max p", "%", "lower", "Images of no class let in with 95 % of the others."),
     Measure("fpr95_entropy", "FPR95 entropy", "%", "lower", "The same, by entropy."),
     Measure("fpr95_reject", "FPR95 reject", "%", "lower", "The same, by the method's own score."),
-    Measure("acc_known", "known", "%", "higher", "Images of a class that are let in and right (ROSITA)."),
-    Measure("acc_unknown", "unknown", "%", "higher", "Images of no class that are rejected (ROSITA)."),
-    Measure("acc_hm", "harmonic mean", "%", "higher", "Harmonic mean of both (ROSITA's Acc_HM)."),
     Measure("after_change", "after change", "%", "higher", "Top-1 of the 20 images after each change."),
     Measure("drift_drop", "drop", "%", "lower", "How much lower that is than later in the same phase."),
     Measure("recovery", "recovery", "images", "lower", "Images until accuracy has recovered.", digits=0),
     Measure("rate", "asked", "%", "lower", "Images asked about."),
     Measure("ms_p50", "time", "ms", "lower", "From pixels to prediction, median image.", median, digits=1),
     Measure("ms_p95", "time p95", "ms", "lower", "95 % of images take less.", median, digits=1),
-    *(
-        Measure(
-            *(f"utility_{ms}", f"utility {ms} ms", "%", "higher"),
-            f"Images served in time and right when one comes every {ms} ms (Tempora).",
-        )
-        for ms in INTERVALS
-    ),
     Measure("adapt_ms", "adaptation", "ms", "lower", "Time beyond a zero-shot pass.", median, digits=1),
     Measure("peak_mem_mb", "memory", "MB", "lower", "Highest memory of the run.", digits=0),
 )
@@ -222,56 +210,6 @@ def fpr95(score: Floats, outside: NDArray[np.bool_]) -> float:
     inside = np.sort(score[~outside])
     limit = inside[int(np.ceil(0.95 * len(inside) - 1e-9)) - 1]
     return float((score[outside] <= limit).mean())
-
-
-def open_set(probability: Floats, correct: Floats, outside: NDArray[np.bool_]) -> dict[str, float]:
-    """ROSITA's open set: an image is rejected where its top probability is below a limit.
-
-    The limit is that which splits the last `QUEUE` top probabilities, the image's own too, into two groups of
-    least variance within, in steps of 0.01. An image of a class is right where it is let in and its class
-    is right, one of no class where it is rejected; `acc_hm` is the harmonic mean of both accuracies.
-    """
-    bins = np.clip((probability * 100).astype(np.int64), 0, 99)
-    rejected = np.zeros(len(bins), bool)
-    counts = np.zeros(100)
-    for t, place in enumerate(bins):
-        counts[place] += 1
-        if t >= QUEUE:
-            counts[bins[t - QUEUE]] -= 1
-        rejected[t] = place < _best_split(counts)
-    known = float(np.where(rejected, 0.0, correct)[~outside].mean())
-    unknown = float(rejected[outside].mean())
-    both = 2 * known * unknown / (known + unknown) if known + unknown else 0.0
-    return {"acc_known": known, "acc_unknown": unknown, "acc_hm": both}
-
-
-def _best_split(counts: Floats) -> int:
-    """The first bin of the upper of two groups of least variance within (Otsu); 0 where one bin has all."""
-    middles = np.arange(len(counts)) + 0.5
-    below, sums = np.cumsum(counts)[:-1], np.cumsum(counts * middles)[:-1]
-    above = counts.sum() - below
-    apart = np.zeros(len(below))
-    both = (below > 0) & (above > 0)
-    upper = (counts * middles).sum() - sums[both]
-    apart[both] = (below * above)[both] * (sums[both] / below[both] - upper / above[both]) ** 2
-    return int(apart.argmax()) + 1 if both.any() else 0
-
-
-def utility(seconds: Floats, correct: Floats, interval: float) -> float:
-    """Tempora's discrete clock: the share of all images that are served in time and right.
-
-    An image comes every `interval` seconds. One may wait while another is worked on; an image that finds
-    that place taken is not served.
-    """
-    free, waits_until, right = 0.0, -1.0, 0.0
-    for t, (taken, score) in enumerate(zip(seconds.tolist(), correct.tolist(), strict=True)):
-        now = t * interval
-        if now < waits_until:  # another one waits
-            continue
-        begins = max(now, free)
-        waits_until, free = begins, begins + taken
-        right += score
-    return right / max(1, len(seconds))
 
 
 def drift(phase: Floats, correct: Floats, window: int = WINDOW) -> dict[str, float]:

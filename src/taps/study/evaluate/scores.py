@@ -142,11 +142,8 @@ def measured(run: Run) -> dict[str, float]:
         "ms_p50": 1000 * float(np.percentile(run.seconds, 50)),
         "ms_p95": 1000 * float(np.percentile(run.seconds, 95)),
     }
-    for ms in measures.INTERVALS:
-        found[f"utility_{ms}"] = measures.utility(inside.seconds, inside.correct, ms / 1000)
     outside = run.outside > 0
     if outside.any():
-        found |= measures.open_set(run.probability, run.correct, outside)
         for name, score in (("max", -run.probability), ("entropy", run.entropy), ("reject", run.reject)):
             if np.isfinite(score).all() and score.any():
                 found[f"auroc_{name}"] = measures.auroc(score, outside)
