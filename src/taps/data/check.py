@@ -11,6 +11,7 @@ from taps.data.load import load_dataset
 from taps.data.sets import NamedSet, find_set, named_sets
 from taps.data.survey import Finding, Survey, survey_set
 from taps.errors import DataError, ImageError
+from taps.registry import nearest
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,8 @@ def check_dataset(name: str, root: str | Path) -> Check:
     """Check the test split of a named set below `root`, without decoding its images."""
     named = find_set(name)
     if named is None:
-        raise DataError(f"Unknown data set {name!r}: the names are {', '.join(named_sets())}.")
+        names = named_sets()
+        raise DataError(f"Unknown data set {name!r}: the names are {', '.join(names)}.{nearest(name, names)}")
     survey = survey_set(named, Path(root).expanduser())
     if survey.root is not None:
         _check_images(named, survey, survey.root)

@@ -10,6 +10,7 @@ import numpy as np
 from taps.data.dataset import Dataset
 from taps.data.filters import FILTERS, Corruption, Rng
 from taps.errors import SettingsError
+from taps.registry import nearest
 from taps.types import PixelArray
 
 KINDS: dict[str, Corruption] = FILTERS
@@ -40,7 +41,10 @@ def kinds_of(text: str | None) -> tuple[str | None, ...]:
 
 def _check(kind: str, severity: int) -> None:
     if kind not in KINDS:
-        raise SettingsError(f"Unknown corruption {kind!r}: use mix, or some of {', '.join(KINDS)}.")
+        every = ", ".join(KINDS)
+        raise SettingsError(
+            f"Unknown corruption {kind!r}: use mix, or some of {every}.{nearest(kind, [*KINDS, 'mix'])}"
+        )
     if severity not in (1, 2, 3, 4, 5):
         raise SettingsError(f"A severity of {severity} is not possible; use 1 to 5.")
 

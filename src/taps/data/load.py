@@ -11,10 +11,11 @@ from taps.data.dataset import Dataset
 from taps.data.folder import load_folder
 from taps.data.manifest import MANIFEST_SUFFIXES, load_manifest
 from taps.data.names import normalised, read_names
-from taps.data.sets import NamedSet, find_set
+from taps.data.sets import NamedSet, find_set, named_sets
 from taps.data.sources import FolderSource, split_archive
 from taps.data.survey import survey_set
 from taps.errors import DataError, ImageError
+from taps.registry import nearest
 
 
 def load_dataset(
@@ -84,6 +85,7 @@ def _find_path(path: Path, base: Path) -> Path:
             return place
     raise DataError(
         f"{str(path)!r} is neither a folder nor a file, nor a name in `taps data list`: check the spelling."
+        f"{nearest(str(path), named_sets())}"
     )
 
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from taps.data.dataset import Dataset
 from taps.data.names import shown
 from taps.errors import DataError, SettingsError
+from taps.registry import nearest
 from taps.types import OUTSIDE
 
 Order = NDArray[np.int64]
@@ -97,7 +98,8 @@ def ordered(dataset: Dataset, kind: str, seed: int, limit: int | None = None) ->
     """
     name, _, text = kind.partition(":")
     if name not in ORDERS or (text and name not in ("dirichlet", *PROTOCOLS)):
-        raise SettingsError(f"Unknown order {kind!r}: use one of {', '.join(ORDERS)}, or dirichlet:0.1.")
+        every, meant = ", ".join(ORDERS), nearest(name, ORDERS)
+        raise SettingsError(f"Unknown order {kind!r}: use one of {every}, or dirichlet:0.1.{meant}")
     chosen = stream_order(len(dataset), seed, limit)
     if name == "shuffled":
         return chosen, np.zeros(len(chosen), np.int64)

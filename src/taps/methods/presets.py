@@ -10,6 +10,7 @@ from typing import Any
 
 from taps.errors import SettingsError
 from taps.methods import find_method
+from taps.registry import nearest
 
 # For each data set the learning rate of TAPS and PromptAlign, which the paper runs at the same rates; and η
 # and ρ of DOTA's files for ViT-B/16. DOTA's σ is the default everywhere, its ε but for two sets.
@@ -68,6 +69,7 @@ def preset(method: str, name: str) -> dict[str, Any]:
         if part not in DATASETS and part not in VARIANTS:
             raise SettingsError(
                 f"Unknown preset {part!r}; use one of {', '.join(DATASETS)}, or {', '.join(VARIANTS)}."
+                f"{nearest(part, [*DATASETS, *VARIANTS])}"
             )
         values |= VARIANTS.get(part) or published(method, part)  # a variant is meant for whoever asks for it
     return {field: value for field, value in values.items() if field in known}

@@ -14,7 +14,7 @@ from taps.errors import SettingsError
 from taps.methods.base import Method
 from taps.methods.settings import Asking, Settings
 from taps.model.clip import Clip
-from taps.registry import Registry
+from taps.registry import Registry, nearest
 
 Build = Callable[[Clip, tuple[str, ...], Any, int], Method]
 B = TypeVar("B", bound=Build)
@@ -132,7 +132,7 @@ def method_settings(name: str, values: Mapping[str, Any]) -> Settings:
     if unknown:
         raise SettingsError(
             f"The method {name!r} has no setting {', '.join(unknown)}; its settings are "
-            f"{', '.join(sorted(found.known))}."
+            f"{', '.join(sorted(found.known))}.{nearest(unknown[0], found.known)}"
         )
     return found.settings(**{name: _plain(value) for name, value in values.items()})
 

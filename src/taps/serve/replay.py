@@ -10,6 +10,7 @@ from pathlib import Path
 
 from taps.errors import QueryError, SettingsError, StateError
 from taps.learner import Learner
+from taps.registry import nearest
 from taps.serve.blobs import Blobs
 from taps.serve.errors import GoneError
 from taps.serve.learners import STAND_IN, RemoteLearner
@@ -146,7 +147,8 @@ def chosen(streams: list[Stream], name: str | None, folder: Path) -> Stream:
         raise SettingsError(f"The store {folder} holds the streams: {names}; choose one with --stream.")
     found = next((each for each in streams if name in (None, each.name)), None)
     if found is None:
-        raise SettingsError(f"The store {folder} holds no stream {name!r}; it holds: {names}.")
+        meant = nearest(str(name), [stream.name for stream in streams])
+        raise SettingsError(f"The store {folder} holds no stream {name!r}; it holds: {names}.{meant}")
     return found
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from taps.errors import StateError, WeightsError
 from taps.files import read_json
+from taps.registry import nearest
 
 CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)
 CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
@@ -161,7 +162,7 @@ def builtin_config(name: str) -> ClipConfig:
         raise WeightsError(
             f"Unknown model {name!r}; use 'pocket', a name that `taps models` lists (such as "
             "ViT-B-16), the path of a CLIP checkpoint, or a Hugging Face repository such as "
-            "openai/clip-vit-base-patch16."
+            f"openai/clip-vit-base-patch16.{nearest(name, [*architectures(), 'pocket'])}"
         )
     return named_config(name, architectures()[name])
 

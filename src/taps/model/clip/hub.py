@@ -13,6 +13,7 @@ from urllib.request import getproxies
 from taps.errors import WeightsError
 from taps.files import sha256_of
 from taps.model.clip.config import ClipConfig, architectures, builtin_config, named_config, pretrained
+from taps.registry import nearest
 
 OPEN_CLIP_FILES = ("open_clip_model.safetensors", "open_clip_pytorch_model.bin")
 HF_FILES = ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin")
@@ -74,6 +75,7 @@ def published(name: str, tag: str | None) -> Published:
     if tag not in tags:
         raise WeightsError(
             f"Unknown weights {tag!r} for {name}; use {', '.join([*tags, 'random'])} or the path of a file."
+            f"{nearest(tag, tags)}"
         )
     entry, values = tags[tag], architectures()[name]
     changes = {key: value for key, value in entry.items() if key not in ("repo", "file", "cached")}

@@ -15,6 +15,7 @@ from taps.model.prompts.base import Prompts, check_base
 from taps.model.prompts.coop import Coop
 from taps.model.prompts.families import FAMILIES
 from taps.model.prompts.source import SourceStats
+from taps.registry import nearest
 
 log = logging.getLogger("taps")
 SOURCE_FILE = "source.safetensors"
@@ -65,7 +66,7 @@ def choose_prompts(clip: Clip, wanted: str | Path | Prompts | None, *, default: 
     if not os.path.isdir(path):
         raise PromptsError(
             f"{str(wanted)!r} is not a directory of prompts; use 'hand', {', '.join(map(repr, FAMILIES))}, "
-            "or a directory made by `taps train`."
+            f"or a directory made by `taps train`.{nearest(str(wanted), FAMILIES)}"
         )
     prompts = Prompts.from_pretrained(path)
     check_base(prompts, clip)

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taps.errors import SettingsError
+from taps.registry import nearest
 
 Floats = NDArray[np.float64]
 BINS = 15
@@ -136,7 +137,8 @@ def find_measures(names: Sequence[str]) -> list[Measure]:
     """Measures by name; `all` means every one."""
     unknown = [name for name in names if name not in MEASURES and name != "all"]
     if unknown:
-        raise SettingsError(f"Unknown measure {unknown[0]!r}: use some of {', '.join(MEASURES)}, or all.")
+        every, meant = ", ".join(MEASURES), nearest(unknown[0], MEASURES)
+        raise SettingsError(f"Unknown measure {unknown[0]!r}: use some of {every}, or all.{meant}")
     return [MEASURES[name] for name in (MEASURES if "all" in names else names)]
 
 

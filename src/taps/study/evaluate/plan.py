@@ -17,6 +17,7 @@ from taps.model.embedded import embedded_prompts
 from taps.model.prompts.base import CONFIG_FILE, Prompts
 from taps.model.prompts.choose import USUAL
 from taps.model.prompts.texts import read_texts
+from taps.registry import nearest
 from taps.streams.sequence import make_stream
 from taps.study.evaluate.jobs import Job, ModelSpec, StreamSpec, check_labels, slug
 from taps.study.evaluate.options import Setup, check_distinct
@@ -42,7 +43,7 @@ def check_values(methods: Sequence[str], values: Mapping[str, Any]) -> None:
     if unknown:
         raise SettingsError(
             f"None of {', '.join(methods)} has a setting {', '.join(unknown)}; "
-            f"there are {', '.join(sorted(known))}."
+            f"there are {', '.join(sorted(known))}.{nearest(unknown[0], known)}"
         )
 
 

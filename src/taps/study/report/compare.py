@@ -11,6 +11,7 @@ from typing import Any
 from taps.disk import claim
 from taps.errors import DataError, SettingsError
 from taps.files import write_json, write_text
+from taps.registry import nearest
 from taps.study.evaluate.evaluate import evaluate, is_evaluation
 from taps.study.evaluate.measures import MEASURES, Measure, mean
 from taps.study.evaluate.options import Execution
@@ -83,7 +84,8 @@ def leaderboard(folders: Sequence[Path], measure: str = "top1", baseline: str | 
     Differences are to the baseline: zero-shot, or else the first method, unless given.
     """
     if measure not in MEASURES:
-        raise SettingsError(f"Unknown measure {measure!r}: use one of {', '.join(MEASURES)}.")
+        every = ", ".join(MEASURES)
+        raise SettingsError(f"Unknown measure {measure!r}: use one of {every}.{nearest(measure, MEASURES)}")
     blocks, chosen = blocks_in(folders), MEASURES[measure]
     if len(blocks) < 2:
         return _of_block(folders, chosen, baseline, next(iter(blocks), None))
