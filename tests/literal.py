@@ -1,6 +1,6 @@
 """CLIP, its prompts and one step of TAPS as the equations say it: float64, loops, nothing clever.
 
-Only weights are read from the package; every line of arithmetic is written here anew.
+Only weights and the form of statistics are the package's; every line of arithmetic is written here anew.
 """
 
 from __future__ import annotations
@@ -11,6 +11,10 @@ from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
+
+from taps.model.clip import Clip
+from taps.model.prompts import Prompts
+from taps.model.prompts.source import SourceStats
 
 State = dict[str, Tensor]
 
@@ -182,6 +186,30 @@ class Source:
     variance: Tensor
     class_means: Tensor
     class_variances: Tensor
+
+    def stats(self, classes: Sequence[str], clip: Clip, prompts: Prompts) -> SourceStats:
+        """As the package reads them, of a model and its prompts."""
+        return SourceStats(
+            layers=self.layers,
+            count=9,
+            mean=self.mean,
+            variance=self.variance,
+            classes=tuple(classes),
+            class_counts=torch.full((len(classes),), 3),
+            class_means=self.class_means,
+            class_variances=self.class_variances,
+            model=clip.fingerprint,
+            prompts=prompts.fingerprint,
+        )
+
+
+def draw_source(layers: tuple[int, ...], tokens: int, width: int, classes: int) -> Source:
+    generator = torch.Generator().manual_seed(77)
+
+    def draw(*shape: int) -> Tensor:
+        return torch.randn(*shape, len(layers), tokens, width, generator=generator, dtype=torch.float64)
+
+    return Source(layers, draw(), draw() ** 2, draw(classes), draw(classes) ** 2)
 
 
 @dataclass(frozen=True)

@@ -19,12 +19,10 @@ from taps.learning.step import StepSettings, take_step
 from taps.model.clip import Clip
 from taps.model.clip.tokenizer import encode
 from taps.model.prompts import Prompts
-from taps.model.prompts.classifier import Classifier
 from taps.model.prompts.classify import prompt_classifier
 from taps.model.prompts.coop import Coop
-from taps.model.prompts.source import SourceStats
 from tests import literal
-from tests.literal import Adam, Judged, Labelled, Literal, Source, Weights
+from tests.literal import Adam, Judged, Labelled, Literal, Weights, draw_source
 
 CLASSES = ("cat", "hot dog", "ship")
 LR = 4e-3
@@ -34,30 +32,6 @@ VIEWS = 12
 def random_views(seed: int, count: int = VIEWS) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
     return torch.randint(0, 256, (count, 3, 32, 32), generator=generator, dtype=torch.uint8)
-
-
-def random_source(layers: tuple[int, ...], tokens: int, width: int) -> Source:
-    generator = torch.Generator().manual_seed(77)
-
-    def draw(*shape: int) -> Tensor:
-        return torch.randn(*shape, len(layers), tokens, width, generator=generator, dtype=torch.float64)
-
-    return Source(layers, draw(), draw() ** 2, draw(len(CLASSES)), draw(len(CLASSES)) ** 2)
-
-
-def as_stats(source: Source, classifier: Classifier, prompts: Prompts) -> SourceStats:
-    return SourceStats(
-        layers=source.layers,
-        count=9,
-        mean=source.mean,
-        variance=source.variance,
-        classes=CLASSES,
-        class_counts=torch.full((len(CLASSES),), 3),
-        class_means=source.class_means,
-        class_variances=source.class_variances,
-        model=classifier.clip.fingerprint,
-        prompts=prompts.fingerprint,
-    )
 
 
 class Case:
@@ -71,7 +45,7 @@ class Case:
         self.start = {name: value.double() for name, value in prompts.parameters.items()}
         self.ids = [encode(prompts.suffix.replace("{}", name)) for name in CLASSES]
         tokens = clip.config.patches + 1 + (2 if prompts.kind == "maple" else 0)
-        self.source = random_source(layers, tokens, clip.config.vision_width) if layers else None
+        self.source = draw_source(layers, tokens, clip.config.vision_width, len(CLASSES)) if layers else None
         self.labelled = [
             Labelled(random_views(100 + index, 1)[0], label, random_views(200 + index, 5))
             for index, label in enumerate((2, 0, 2))
@@ -87,7 +61,7 @@ class Case:
     def alignment(self) -> Alignment | None:
         if self.source is None:
             return None
-        stats = as_stats(self.source, self.classifier, self.prompts)
+        stats = self.source.stats(CLASSES, self.clip, self.prompts)
         return make_alignment(
             self.weights.form,
             self.source.layers,
@@ -134,24 +108,22 @@ class Case:
         return literal.predict(Literal(self.clip), self.prompts.kind, parameters, self.ids, view)
 
 
-def text_only(clip: Clip) -> Prompts:
-    return Coop().initial(clip)
-
-
 CASES = {
     "entropy": (Weights(ce=0.0), ()),
     "labels": (Weights(ce=0.7, entropy=0.5), ()),
     "coarse": (Weights(coarse=0.3), (0, 1)),
     "all": (Weights(ce=0.5, coarse=0.2, fine=0.4), (0, 1)),
     "paper": (Weights(ce=0.5, coarse=0.01, fine=0.02, form="paper"), (0, 2, 3)),
+    "text only": (Weights(ce=0.7), ()),
 }
 
 
 @pytest.mark.parametrize("episodic", [True, False])
 @pytest.mark.parametrize("name", list(CASES))
-def test_a_whole_step_with_maple(tiny64: Clip, maple_prompts: Prompts, name: str, episodic: bool) -> None:
+def test_a_whole_step(tiny64: Clip, maple_prompts: Prompts, name: str, episodic: bool) -> None:
     weights, layers = CASES[name]
-    case = Case(tiny64, maple_prompts, weights, layers=layers)
+    prompts = Coop().initial(tiny64) if name == "text only" else maple_prompts
+    case = Case(tiny64, prompts, weights, layers=layers)
     views = random_views(1)
     start = point_at(case.classifier, case.start)
     outcome = take_step(
@@ -176,28 +148,6 @@ def test_a_whole_step_with_maple(tiny64: Clip, maple_prompts: Prompts, name: str
         # A sign step: where a gradient is nearly 0 its rounding shows.
         sure = gradients[key].abs() > 1e-7
         assert (outcome.end.parameters[key] - wanted)[sure].abs().max() < 1e-9, key
-    probabilities = torch.softmax(outcome.logits, dim=0)
-    assert (probabilities - case.predict(moved, views[0])).abs().max() < 1e-9
-
-
-@pytest.mark.parametrize("episodic", [True, False])
-def test_a_whole_step_with_text_only_prompts(tiny64: Clip, episodic: bool) -> None:
-    case = Case(tiny64, text_only(tiny64), Weights(ce=0.7))
-    views = random_views(2)
-    start = point_at(case.classifier, case.start)
-    outcome = take_step(
-        case.classifier,
-        start,
-        fresh_moments(start.parameters),
-        views,
-        case.memory(start, episodic=episodic),
-        case.settings,
-    )
-    judged, gradients = case.literal(case.start, views)
-    gradient = outcome.moments.first["context"] / 0.1
-    assert outcome.entropy.item() == pytest.approx(judged.entropy.item(), abs=1e-9)
-    assert (gradient - gradients["context"]).abs().max() < 1e-9
-    moved = Adam(LR).step(case.start, gradients)
     probabilities = torch.softmax(outcome.logits, dim=0)
     assert (probabilities - case.predict(moved, views[0])).abs().max() < 1e-9
 

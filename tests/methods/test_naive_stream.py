@@ -30,9 +30,8 @@ from taps.model.clip.tokenizer import encode
 from taps.model.images.views import make_views, sample_generator
 from taps.model.prompts import Prompts
 from taps.model.prompts.maple import Maple
-from taps.model.prompts.source import SourceStats
 from tests import literal
-from tests.literal import Adam, Labelled, Literal, Source, Weights, judge
+from tests.literal import Adam, Labelled, Literal, Source, Weights, draw_source, judge
 
 CLASSES = ("cat", "hot dog", "ship")
 IMAGES, VIEWS, ROOM, SEED = 16, 8, 3, 4
@@ -96,17 +95,8 @@ def model() -> tuple[Clip, Prompts]:
 
 def source(layers: tuple[int, ...]) -> Source:
     clip, prompts = model()
-    generator = torch.Generator().manual_seed(77)
-    shape = (
-        len(layers),
-        clip.config.patches + 1 + len(prompts.parameters["context"]),
-        clip.config.vision_width,
-    )
-
-    def draw(*lead: int) -> Tensor:
-        return torch.randn(*lead, *shape, generator=generator, dtype=torch.float64)
-
-    return Source(layers, draw(), draw() ** 2, draw(len(CLASSES)), draw(len(CLASSES)) ** 2)
+    tokens = clip.config.patches + 1 + len(prompts.parameters["context"])
+    return draw_source(layers, tokens, clip.config.vision_width, len(CLASSES))
 
 
 def blocks(reading: Reading) -> tuple[int, ...]:
@@ -180,23 +170,6 @@ def naive_steps(reading: Reading) -> Iterator[Seen]:
         yield Seen(probs.numpy(), entropies[-1], tau, ask, tuple(each.image for each in held))
 
 
-def statistics_file(reading: Reading) -> SourceStats:
-    clip, prompts = model()
-    made = source(blocks(reading))
-    return SourceStats(
-        layers=made.layers,
-        count=9,
-        mean=made.mean,
-        variance=made.variance,
-        classes=CLASSES,
-        class_counts=torch.full((len(CLASSES),), 3),
-        class_means=made.class_means,
-        class_variances=made.class_variances,
-        model=clip.fingerprint,
-        prompts=prompts.fingerprint,
-    )
-
-
 def learner_steps(reading: Reading) -> Iterator[Seen]:
     clip, prompts = model()
     settings = TapsSettings(
@@ -214,7 +187,7 @@ def learner_steps(reading: Reading) -> Iterator[Seen]:
         align=reading.form,
         align_labelled=reading.align_labelled,
         update_queried=reading.update_queried,
-        source=statistics_file(reading),
+        source=source(blocks(reading)).stats(CLASSES, clip, prompts),
     )
     learner = taps.Learner(clip, CLASSES, settings, seed=SEED)
     for t, image in enumerate(pictures()):
