@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,10 @@ from taps.data import sign_digits, stream_order
 from taps.errors import SettingsError
 from taps.model.clip import Clip
 from taps.streams.annotators import Delayed, GroundTruth
+from taps.streams.loop import Session, follow
+from taps.streams.record import Record
+from taps.streams.score import RunningScore
+from taps.streams.sequence import Stream
 from taps.types import OUTSIDE, PixelArray, Query
 from tests.walks import same_state
 
@@ -178,3 +183,35 @@ def test_a_shuffled_data_set_has_the_order_of_a_run() -> None:
     whole = sign_digits()
     order = stream_order(len(whole), seed=5)
     assert whole.shuffled(seed=5).samples == tuple(whole.samples[index] for index in order)
+
+
+def test_an_answer_to_an_earlier_question_is_replaced(tiny: Clip, picture: Picture) -> None:
+    class Wavering:
+        def __init__(self) -> None:
+            self.asked: list[Query] = []
+
+        def answer(self, query: Query) -> str:
+            self.asked.append(query)
+            return "bee"
+
+        def corrections(self) -> list[tuple[Query, str]]:
+            return [(self.asked[0], "cat")] if len(self.asked) == 2 else []
+
+    learner = Learner(tiny, NAMES, views=1, rate=1.0)
+    answers = [event.answer for event in taps.stream(learner, map(picture, range(3)), Wavering())]
+    assert answers == ["bee", "bee", "bee"]
+    assert {id: given.answer for id, given in learner.desk.queries.given.items()} == {
+        0: Answer(2),
+        1: Answer(1),
+        2: Answer(1),
+    }
+
+
+def test_what_a_stream_does_is_what_a_run_does(tiny: Clip, digits: Dataset, tmp_path: Path) -> None:
+    streamed, run = (Learner(tiny, digits.classes, expected=len(digits), **ASKS) for _ in range(2))
+    list(taps.stream(streamed, digits, annotator="delayed:delay=2"))
+    with closing(Record(tmp_path)) as record:
+        images = Stream(digits, range(len(digits)))
+        assert follow(Session(run, images, record, RunningScore(), lambda truth: Delayed(truth, 2)))
+    assert streamed.answered > 1
+    assert same_state(streamed.state_dict(), run.state_dict())

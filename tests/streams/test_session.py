@@ -41,8 +41,6 @@ class FakeLearner:
         self.clock, self.asks, self.seen = clock, asks, FIRST_ID
         self.learned: list[tuple[int, Any]] = []
         self.method = SimpleNamespace(takes_any_answer=True)
-        # Nothing is kept of an image, to predict it again.
-        self.desk = SimpleNamespace(queries=SimpleNamespace(kept=lambda id: None))
         self.clip = SimpleNamespace(device=SimpleNamespace(type="cpu"))
         self.skipped: list[int] = []
         self.question = "class"
@@ -93,7 +91,7 @@ class FakeRecord:
         self.clock = clock
         self.told: list[tuple[Any, ...]] = []
         self.saved: int | None = None
-        self.folder: Any = None
+        self.happened: list[dict[str, Any]] = []
 
     @property
     def position(self) -> int:
@@ -105,6 +103,12 @@ class FakeRecord:
 
     def event(self, kind: str, **values: Any) -> None:
         self.told.append((kind, values))
+
+    def keep(self, learner: Any, id: int) -> None:
+        pass
+
+    def events(self) -> Iterator[dict[str, Any]]:
+        return iter(self.happened)
 
     def row(self, *given: Any, kind: str = "row") -> None:
         t, path, prediction, score, classes, phase = given
@@ -336,17 +340,14 @@ def test_late_answers_of_a_person_are_saved_at_once(clock: Clock) -> None:
     assert session.running.answered == 1
 
 
-def test_questions_that_waited_are_put_again(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_questions_that_waited_are_put_again(clock: Clock) -> None:
     learner, record = FakeLearner(clock, ()), FakeRecord(clock)
     learner.pending = (FIRST_ID + 2, FIRST_ID + 4)
-    record.folder = "the run's"
-    events = [
+    record.happened = [
         {"event": "unreadable", "t": 0},
         {"event": "predicted", "id": FIRST_ID + 2, "t": 5, "index": 4, "question": "yes_no"},
         {"event": "predicted", "id": FIRST_ID + 4, "t": 3, "index": 1},
     ]
-    found = {"the run's": events}
-    monkeypatch.setattr("taps.streams.loop.read_events", lambda folder: iter(found[folder]))
     stream = FakeStream(clock, [0, 1, 2, 3, 4, 6])
     late = Delayed(Person({2: 1}), 4)
     parts = (cast(Any, learner), cast(Any, stream), cast(Any, record), RunningScore())
@@ -398,7 +399,7 @@ def test_images_are_decoded_ahead_by_one_thread(
     session = make_session(clock, [0, 1, 2])
     with nullcontext() if not missing else pytest.raises(ValueError, match="zip"):
         follow(session, prefetched=4)
-    assert calls == [(range(3), {"threads": 1, "depth": 4})]
+    assert calls == [([0, 1, 2], {"threads": 1, "depth": 4})]
 
 
 def test_ctrl_c_waits_for_the_truth_and_not_for_a_person(clock: Clock) -> None:
@@ -611,3 +612,12 @@ def test_what_is_asked_is_put_to_the_annotator(clock: Clock, question: str, yes_
         1,
         yes_no,
     )
+
+
+def test_of_questions_that_nobody_answers_the_last_are_remembered(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("taps.streams.loop.PENDING", 2)
+    session = make_session(clock, [0, 1, 2, 3], asks=(0, 1, 3), wrap=lambda truth: None)
+    follow(session)
+    assert session.positions == {FIRST_ID + 1: 1, FIRST_ID + 3: 3}

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from taps.streams.loop import Session
+    from taps.streams.sequence import Stream
 
 app = new_app()
 RUNS = Path("runs")
@@ -86,7 +87,7 @@ def run(
         show(console, summary, out)
 
 
-def sort_images(console: Console, session: Session, sort: SortOptions) -> None:
+def sort_images(console: Console, session: Session[Stream], sort: SortOptions) -> None:
     """Sort the images of a run that is over; those that were deleted or replaced meanwhile are left out."""
     from taps.streams.run import other_pictures
     from taps.streams.sorting import sort_run
@@ -119,7 +120,7 @@ def choose_run(
     return resumed_options(where, options, typed), where, True
 
 
-def stream_through(console: Console, session: Session, *, repredict: bool = True) -> None:
+def stream_through(console: Console, session: Session[Stream], *, repredict: bool = True) -> None:
     """Follow the stream under a progress bar; Ctrl-C says what is saved and how to continue."""
     from taps.streams.annotators import is_repeatable
     from taps.streams.final import forget_final, repredict_all

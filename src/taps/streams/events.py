@@ -1,4 +1,4 @@
-"""`taps.stream`: the loop without files; `taps.streams.loop` keeps a record."""
+"""`taps.stream`: the loop of `taps.streams.loop` without a record, over whatever a user has."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from os import PathLike, fspath
 from typing import Any
 
 from taps.data.dataset import Dataset
-from taps.errors import DataError, ImageError, SettingsError
+from taps.errors import SettingsError
 from taps.learner import Learner
 from taps.model.images.decode import load_image
 from taps.streams.annotators import (
@@ -16,12 +16,13 @@ from taps.streams.annotators import (
     Context,
     GroundTruth,
     Reply,
-    corrections,
     find_annotator,
-    late_answers,
 )
-from taps.streams.score import StreamStep, denies, query_about, score_image, truth
-from taps.types import OUTSIDE, Answer, Query
+from taps.streams.loop import Session, steps
+from taps.streams.record import NO_RECORD
+from taps.streams.score import RunningScore, StreamStep, truth
+from taps.streams.sequence import Stream
+from taps.types import OUTSIDE, PixelArray, Query
 
 AnyAnnotator = Annotator | Callable[[Query], Reply | None] | Dataset | str | None
 
@@ -59,45 +60,14 @@ def stream(
         raise SettingsError(
             f"taps.stream is given images, not {images!r}; give taps.data.load_dataset(...) or a list."
         )
-    return _steps(learner, images, _find(learner, images, annotator))
-
-
-def _steps(
-    learner: Learner, images: Dataset | Iterable[Any], annotator: Annotator | None
-) -> Iterator[StreamStep]:
-    if isinstance(images, Dataset):
-        learner.expect(len(images))
-    for t, image in enumerate(images.samples if isinstance(images, Dataset) else images):
-        if isinstance(images, Dataset):
-            path = image.path
-        else:
-            path = fspath(image) if isinstance(image, str | PathLike) else f"image {t}"
-        try:
-            pixels = images.image(t) if isinstance(images, Dataset) else load_image(image, name=path)
-            prediction = learner.predict_one(pixels)
-        except (ImageError, DataError) as error:  # not an image, or no file that can be read
-            yield StreamStep(t, path, error=str(error))
-            continue
-        reply = None
-        if prediction.ask and annotator is not None:
-            reply = _ask(learner, annotator, query_about(prediction, path))
-        for id, late in late_answers(annotator, learner.seen) if annotator else ():
-            learner.learn_one(id, late)
-        answer = reply.label if isinstance(reply, Answer) else reply
-        index = None if answer is None else learner.class_index(answer)
-        label = _index(learner, images, image.label) if isinstance(images, Dataset) else None
-        score = score_image(learner, prediction, label, index, denied=denies(learner, prediction, reply))
-        yield StreamStep.of(t, path, pixels, prediction, score, index, learner.classes)
-
-
-def _ask(learner: Learner, annotator: Annotator, query: Query) -> Reply | None:
-    """Put a question and learn the answer; corrections of earlier ones first."""
-    reply = annotator.answer(query)
-    for earlier, instead in corrections(annotator):
-        learner.learn_one(earlier.id, instead)
-    if reply is not None:
-        learner.learn_one(query.id, reply)
-    return reply
+    found = _find(learner, images, annotator)
+    if not isinstance(images, Dataset):
+        listed = _Listed(images)
+        return steps(Session(learner, listed, NO_RECORD, RunningScore(), lambda truth: found), listed)
+    learner.expect(len(images))
+    places = range(len(images))
+    named = _Named(images, places, learner=learner)
+    return steps(Session(learner, named, NO_RECORD, RunningScore(), lambda truth: found), places)
 
 
 def _find(learner: Learner, images: Dataset | Iterable[Any], annotator: AnyAnnotator) -> Annotator | None:
@@ -115,6 +85,45 @@ def _find(learner: Learner, images: Dataset | Iterable[Any], annotator: AnyAnnot
         f"The annotator is {annotator!r}; give a function of a query, an object with a method `answer`, "
         "a data set that answers from its labels, a name, or None."
     )
+
+
+@dataclass(frozen=True)
+class _Named(Stream):
+    """A data set whose labels are counted as the learner counts its classes."""
+
+    learner: Learner | None = None
+
+    def label(self, t: int) -> int | None:
+        assert self.learner is not None
+        return _index(self.learner, self.dataset, super().label(t))
+
+
+class _Listed:
+    """Images that come one at a time, maybe without end; nothing is known of their classes."""
+
+    look = None
+
+    def __init__(self, images: Iterable[Any]) -> None:
+        self.images = images
+        self.current: Any = None
+
+    def __iter__(self) -> Iterator[int]:
+        for t, image in enumerate(self.images):
+            self.current = image
+            yield t
+
+    def path(self, t: int) -> str:
+        named = isinstance(self.current, str | PathLike)
+        return fspath(self.current) if named else f"image {t}"
+
+    def image(self, t: int) -> PixelArray:
+        return load_image(self.current, name=self.path(t))
+
+    def label(self, t: int) -> int | None:
+        return None
+
+    def phase(self, t: int) -> int:
+        return 0
 
 
 @dataclass(frozen=True)

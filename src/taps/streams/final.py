@@ -9,11 +9,12 @@ from taps.errors import DataError, ImageError
 from taps.streams.loop import Session
 from taps.streams.record import Final, read_predictions, read_rows
 from taps.streams.row import Row
+from taps.streams.sequence import Stream
 from taps.types import OUTSIDE, FloatArray
 
 
 def repredict_all(
-    session: Session, *, look: bool = True, progress: Callable[[int], None] = lambda done: None
+    session: Session[Stream], *, look: bool = True, progress: Callable[[int], None] = lambda done: None
 ) -> bool:
     """Predict every image again and write it down; whether that was done.
 
@@ -43,7 +44,7 @@ def repredict_all(
     return True
 
 
-def forget_final(session: Session) -> None:
+def forget_final(session: Session[Stream]) -> None:
     """Empty the cells that were written when the run was shorter, where it is not predicted again."""
     rows = read_predictions(session.record.folder)
     if any(row.get("final") for row in rows):
@@ -60,13 +61,13 @@ def final_accuracy(rows: Sequence[dict[str, str]], *, answered: bool = False) ->
     return sum(known) / len(known) if known else None
 
 
-def _write(session: Session, cells: dict[str, Final]) -> None:
+def _write(session: Session[Stream], cells: dict[str, Final]) -> None:
     session.record.set_final(cells)
     for _ in range(2):  # the checkpoint before knows of the new file too: it is used if this one is damaged
         session.record.checkpoint(session.learner, session.running)
 
 
-def _final(session: Session, row: Row, probs: FloatArray | None) -> Final:
+def _final(session: Session[Stream], row: Row, probs: FloatArray | None) -> Final:
     if row.none or (probs is None and row.answer is None):
         return Final()
     classes, label = session.learner.classes, session.stream.label(row.seq)

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
 from types import FrameType
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from taps.errors import DataError, ImageError, QueryError
 from taps.learner import Learner
+from taps.learner.pending import PENDING
 from taps.learner.prepared import ViewedImage
 from taps.model.images.prefetch import prefetch
 from taps.streams import score
 from taps.streams.annotators import Annotator, GroundTruth, Reply, corrections, is_repeatable, late_answers
 from taps.streams.log import ANSWERED, PREDICTED, UNDO_FAILED, UNDONE, UNREADABLE, apply, kind_of
-from taps.streams.record import Record, read_events
+from taps.streams.record import Record
 from taps.streams.score import ImageScore, RunningScore, StreamStep
-from taps.streams.sequence import Stream
+from taps.streams.sequence import Images, Stream
 from taps.types import Answer, Prediction, Query
 
 Seen = tuple[Any, ViewedImage | None]
@@ -57,18 +58,21 @@ class Interrupt:
         self.wanted = True
 
 
+S = TypeVar("S", bound=Images)
+
+
 @dataclass
-class Session:
+class Session(Generic[S]):
     """One learner on one stream, and the annotator it asks.
 
-    `predict` and `learn` are the two halves of a step; `follow` goes through a whole stream with them.
+    `predict` and `learn` are the two halves of a step; `steps` is the loop over them.
 
     Attributes:
         learner: Predicts and learns.
         stream: The images and their labels.
-        record: The files of the run.
+        record: The files of the run; `NO_RECORD` for none.
         running: The counts so far.
-        digests: Whether each prediction is recorded with the digest of its file.
+        digest: Gives the digest of the file at a place, to be recorded with its prediction.
         wrap: Makes the annotator from one who knows the labels: noisy, late, a person instead, or nobody.
         positions: Place in the stream of each image with an open question, by the learner's id.
         last_asked: Place of the last question; −1 before the first.
@@ -76,11 +80,11 @@ class Session:
     """
 
     learner: Learner
-    stream: Stream
+    stream: S
     record: Record
     running: RunningScore
     wrap: Callable[[Annotator], Annotator | None] = lambda annotator: annotator
-    digests: bool = False
+    digest: Callable[[int], str] | None = None
     positions: dict[int, int] = field(default_factory=dict)
     last_asked: int = -1
     denied: int | None = None
@@ -95,16 +99,17 @@ class Session:
 
     def predict(self, t: int, path: str, image: Any) -> Prediction:
         """Predict one image and commit the prediction to the record."""
-        known = {"image": self.stream.sha256(t)} if self.digests else {}
+        known = {} if self.digest is None else {"image": self.digest(t)}
         began = time.perf_counter()
         prediction = self.learner.predict_one(image)
         self.running.method_s += time.perf_counter() - began
         self.record.commit(t, path, prediction, self.learner.classes, **known)
-        if (row := score.row_of(self.learner, prediction.id)) is not None:
-            self.record.keep(prediction.id, row)
+        self.record.keep(self.learner, prediction.id)
         if prediction.ask:
             self.running.asked += 1
             self.positions[prediction.id] = t
+            if len(self.positions) > PENDING:  # the learner has dropped the oldest, too
+                del self.positions[min(self.positions)]
         return prediction
 
     def learn(self, id: int, answer: Reply) -> int | None:
@@ -177,15 +182,41 @@ class Session:
         """After a restart, ask again what was waiting for a late answer."""
         if not self.learner.pending or not hasattr(self.annotator, "due"):
             return
-        events = {e["id"]: e for e in read_events(self.record.folder) if e["event"] == PREDICTED}
-        for id in self.learner.pending:
+        events = {e["id"]: e for e in self.record.events() if e["event"] == PREDICTED}
+        for id in filter(events.__contains__, self.learner.pending):
             t = self.positions[id] = events[id]["t"]
             yes_no = events[id]["index"] if events[id].get("question") == "yes_no" else None
             self.annotator.answer(Query(id, self.stream.path(t), None, yes_no))  # type: ignore[union-attr, arg-type]
 
 
+def steps(
+    session: Session[S],
+    places: Iterable[int],
+    *,
+    stop: Callable[[], bool] = lambda: False,
+    prefetched: int = 0,
+) -> Iterator[StreamStep]:
+    """The loop: what came of the image at each of these places, when its answer is learned and recorded."""
+    record, running = session.record, session.running
+    for t, look in _images(session, places, prefetched):
+        if stop():
+            return
+        began = time.perf_counter()
+        asked_before = running.asked
+        step = _one_image(session, t, look)
+        late = session.take_late_answers()
+        running.position = t + 1
+        # A person's answer is on the disk before the next question.
+        if (late or running.asked > asked_before) and not is_repeatable(session.annotator):
+            record.checkpoint(session.learner, running)
+        else:
+            record.checkpoint_if_due(session.learner, running)
+        running.wall_s += time.perf_counter() - began
+        yield step
+
+
 def follow(
-    session: Session,
+    session: Session[Stream],
     *,
     stop: Callable[[], bool] = lambda: False,
     progress: Callable[[StreamStep, RunningScore], None] = lambda step, running: None,
@@ -202,34 +233,23 @@ def follow(
         progress: Called after every image.
         prefetched: Images to decode beforehand, on a CPU with their views; 0 where times are measured.
     """
-    learner, record, running, stream = session.learner, session.record, session.running, session.stream
+    record, running, stream = session.record, session.running, session.stream
     with session.interrupt as interrupt:
-        for t, look in _images(session, prefetched):
-            if stop() or interrupt.wanted:
-                break
-            began = time.perf_counter()
-            asked_before = running.asked
-            step = _one_image(session, t, look)
-            late = session.take_late_answers()
-            running.position = t + 1
-            # A person's answer is on the disk before the next question.
-            if (late or running.asked > asked_before) and not is_repeatable(session.annotator):
-                record.checkpoint(learner, running)
-            else:
-                record.checkpoint_if_due(learner, running)
-            running.wall_s += time.perf_counter() - began
+        places = range(running.position, len(stream))
+        for step in steps(session, places, stop=lambda: stop() or interrupt.wanted, prefetched=prefetched):
             progress(step, running)
         if running.position > record.position or record.saved is None:
-            record.checkpoint(learner, running)
+            record.checkpoint(session.learner, running)
         if interrupt.wanted:
             raise KeyboardInterrupt
     return running.position >= len(stream)
 
 
-def _images(session: Session, prefetched: int) -> Iterator[tuple[int, Callable[[], Seen]]]:
+def _images(
+    session: Session[S], places: Iterable[int], prefetched: int
+) -> Iterator[tuple[int, Callable[[], Seen]]]:
     """Each place in the stream, and a function that gives its image."""
     stream, learner = session.stream, session.learner
-    places = range(session.running.position, len(stream))
     if not prefetched:
         for t in places:
             yield t, lambda t=t: (stream.image(t), None)  # type: ignore[misc]
@@ -241,11 +261,12 @@ def _images(session: Session, prefetched: int) -> Iterator[tuple[int, Callable[[
         pixels = stream.image(t)  # where it cannot be read, no number is used up
         return pixels, learner.view_one(pixels, next(numbers)) if viewed else None
 
+    places = list(places)
     for t, future in zip(places, prefetch(places, ahead, threads=1, depth=prefetched), strict=True):
         yield t, future.result
 
 
-def _one_image(session: Session, t: int, look: Callable[[], Seen]) -> StreamStep:
+def _one_image(session: Session[S], t: int, look: Callable[[], Seen]) -> StreamStep:
     stream, running, record = session.stream, session.running, session.record
     path = stream.path(t)
     began = time.perf_counter()

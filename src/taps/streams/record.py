@@ -25,7 +25,7 @@ from taps.model.clip import Clip
 from taps.process import first_image_done, run_memory_mb
 from taps.streams.log import ANSWERED, PREDICTED, SKIPPED, UNDONE
 from taps.streams.row import Row
-from taps.streams.score import ImageScore, RunningScore
+from taps.streams.score import ImageScore, RunningScore, row_of
 from taps.types import OUTSIDE, Answer, FloatArray, Prediction
 
 PREDICTIONS, EVENTS, STATE, SPEC = "predictions.csv", "events.jsonl", "state", "run.json"
@@ -134,8 +134,14 @@ class Record:
         """Replace the row of image `t`; the file is changed at the next checkpoint."""
         self.replaced[str(t)] = cells_of(t, *given)
 
-    def keep(self, id: int, row: FloatArray) -> None:
-        """Keep what `Method.predict_rows` needs of an image."""
+    def events(self) -> Iterator[dict[str, Any]]:
+        """The events so far."""
+        return read_events(self.folder)
+
+    def keep(self, learner: Learner, id: int) -> None:
+        """Keep what `Method.predict_rows` needs of an image, if the learner has that."""
+        if (row := row_of(learner, id)) is None:
+            return
         if ROWS not in self.files:
             self.files[ROWS] = AppendFile(self.folder / ROWS)
         self.files[ROWS].write(HEAD.pack(id, len(row)) + row.astype("<f2").tobytes())
@@ -228,6 +234,28 @@ class Record:
             self._take_the_place()
         for file in self.files.values():
             file.close()
+
+
+class NoRecord(Record):
+    """Keeps nothing: `NO_RECORD`."""
+
+    saved = None
+
+    def __init__(self) -> None:
+        pass
+
+    def event(self, kind: str, **values: Any) -> None: ...
+    def row(self, *given: Any) -> None: ...
+    def replace_row(self, t: int, *given: Any) -> None: ...
+    def keep(self, learner: Learner, id: int) -> None: ...
+    def checkpoint(self, learner: Learner, running: RunningScore) -> None: ...
+    def checkpoint_if_due(self, learner: Learner, running: RunningScore) -> None: ...
+    def commit(self, *given: Any, **known: str) -> None: ...  # type: ignore[override]
+    def events(self) -> Iterator[dict[str, Any]]:
+        return iter(())
+
+
+NO_RECORD = NoRecord()
 
 
 class Final(NamedTuple):

@@ -41,7 +41,7 @@ SUMMARY = "summary.json"
 
 
 @contextmanager
-def open_run(options: RunOptions, out: Path, *, resume: bool = False) -> Iterator[Session]:
+def open_run(options: RunOptions, out: Path, *, resume: bool = False) -> Iterator[Session[Stream]]:
     """Begin a run in an empty folder, or continue the one that is there; the folder is locked meanwhile.
 
     Args:
@@ -83,7 +83,7 @@ def open_run(options: RunOptions, out: Path, *, resume: bool = False) -> Iterato
             def annotator(truth: Annotator) -> Annotator | None:
                 return make(Context(learner, dataset, truth))
 
-            yield Session(learner, stream, record, record.running(), annotator, digests=True)
+            yield Session(learner, stream, record, record.running(), annotator, digest=stream.sha256)
 
 
 def settings_of(options: RunOptions, dataset: Dataset) -> dict[str, Any]:

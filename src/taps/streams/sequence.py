@@ -5,11 +5,22 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from taps.data.dataset import Dataset
 from taps.data.orders import ordered
 from taps.errors import DataError
+
+
+class Images(Protocol):
+    """What the loop needs of the images of a stream, each by its place."""
+
+    @property
+    def look(self) -> Callable[[int], Any] | None: ...
+    def path(self, t: int) -> str: ...
+    def image(self, t: int) -> Any: ...
+    def label(self, t: int) -> int | None: ...
+    def phase(self, t: int) -> int: ...
 
 
 @dataclass(frozen=True)
