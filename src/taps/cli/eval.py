@@ -86,10 +86,6 @@ def compare(
         str, typer.Option(help="What methods are ordered by: top1, ece, log_loss, …")
     ] = "top1",
     baseline: Baseline = None,
-    published: Annotated[
-        bool,
-        typer.Option("--published", help="Add means of the field as their authors print them, with CLIP."),
-    ] = False,
 ) -> None:
     """Compare methods over data sets: leaderboard.html, .tex, .csv and .json.
 
@@ -108,8 +104,6 @@ def compare(
     from taps.study.evaluate.evaluate import is_evaluation
     from taps.study.evaluate.plan import plan_evaluation
     from taps.study.report.compare import leaderboard, summary, write_leaderboard
-    from taps.study.report.published import published_means
-    from taps.study.report.table import markdown
 
     console, outcome = Console(), None
     folder = Path(place)
@@ -119,9 +113,8 @@ def compare(
         outcome = carry_out(console, jobs, lengths, folder, how)
         given = [place, *given]
     board = leaderboard([Path(name) for name in dict.fromkeys(given)], measure, baseline)
-    written = [path.relative_to(folder) for path in write_leaderboard(board, folder, published=published)]
+    written = [path.relative_to(folder) for path in write_leaderboard(board, folder)]
     print(board.markdown())
-    print("\n".join(markdown(table) for table in (published_means() if published else ())), end="")
     for each in board.blocks:
         print(summary(each))
     for path in written:

@@ -9,14 +9,10 @@ import pytest
 from typer.testing import CliRunner
 
 from taps.cli.eval import app
-from taps.data import Dataset, Sample
-from taps.data.orders import ordered
-from taps.data.sources import FolderSource
 from taps.errors import SettingsError
 from taps.study.evaluate.pooled import ONE, RICHER, block_of, learned_beside_texts, pool, split_rows
 from taps.study.report.compare import leaderboard
 from taps.study.report.pages import write_report
-from taps.study.report.published import published_means
 from tests.made_up import made_up_folder
 
 runner = CliRunner()
@@ -57,8 +53,6 @@ def test_a_leaderboard_has_two_tables(folders: list[Path]) -> None:
     assert board.richer is not None
     assert [row[0] for row in sorted(board.table.rows)] == ["tpt", "view_ensemble", "zero_shot"]
     assert [row[0] for row in sorted(board.richer.table.rows)] == ["view_ensemble", "zero_shot"]
-    assert board.ranking is not None
-    assert sorted(board.ranking.methods) == ["tpt", "view_ensemble", "zero_shot"]
     assert board.markdown().count("; one template**") == board.markdown().count("; richer texts**") == 1
     pages = [{*each.results.pages.values()} for each in board.blocks]
     assert not pages[0] & pages[1]
@@ -73,34 +67,15 @@ def test_one_block_is_as_it_was(folders: list[Path]) -> None:
     assert ONE not in board.markdown()
 
 
-def test_the_page_and_the_published_means(folders: list[Path], tmp_path: Path) -> None:
+def test_the_page_has_both_blocks(folders: list[Path], tmp_path: Path) -> None:
     options = ["compare", *map(str, folders), "--out", str(tmp_path / "page")]
     shown = runner.invoke(app, options, catch_exceptions=False)
     assert shown.exit_code == 0
-    assert "MCP" not in shown.output
     stored = json.loads((tmp_path / "page/leaderboard.json").read_text())
     assert "tpt" not in stored["richer_texts"]["methods"]
     assert (tmp_path / "page/runs/pets/zero_shot~texts/index.html").is_file()
-    shown = runner.invoke(app, [*options, "--published"], catch_exceptions=False)
-    assert "| *MCP* | *CuPL, weights by set* | *page of MCP, ICCV 2025* | *71.98* |" in shown.output
     page = (tmp_path / "page/leaderboard.html").read_text()
-    assert page.index("one template") < page.index("richer texts") < page.index("Published, of other models")
-    assert "71.98" not in (tmp_path / "page/leaderboard.csv").read_text()
-
-
-def test_published_means_are_means() -> None:
-    """The mean of ImageNet and its four relatives follows from the two columns beside it."""
-    *tables, streams = published_means()
-    for table in tables:
-        for row in table.rows:
-            if "–" not in row:
-                imagenet, five, four = map(float, row[4:])
-                assert abs((imagenet + 4 * four) / 5 - five) < 0.011, row[0]
-    data = Dataset(
-        "made", ("a", "b"), tuple(Sample(f"{i}.jpg", i % 2) for i in range(9)), FolderSource(Path())
-    )
-    for order in streams.columns[3:]:
-        assert len(ordered(data, order, seed=1)[0]) == 9  # each column is an order of ours
+    assert page.index("one template") < page.index("richer texts")
 
 
 def test_a_report_has_a_table_for_each(folders: list[Path]) -> None:

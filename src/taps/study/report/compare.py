@@ -21,7 +21,6 @@ from taps.study.evaluate.results import Results, blocks_in, read_results
 from taps.study.report import charts, tables
 from taps.study.report.document import document, side_by_side
 from taps.study.report.pages import write_details
-from taps.study.report.published import published_means
 from taps.study.report.table import Table, csv_table, html_table, latex, markdown
 
 
@@ -148,25 +147,20 @@ def as_dict(board: Leaderboard) -> dict[str, Any]:
     }
 
 
-def write_leaderboard(board: Leaderboard, out: Path, *, published: bool = False) -> list[Path]:
-    """Write leaderboard.html, .tex, .csv and .json, which are returned, and the pages its cells link to.
-
-    `published` adds means of the field, of other models, to the page and to LaTeX.
-    """
+def write_leaderboard(board: Leaderboard, out: Path) -> list[Path]:
+    """Write leaderboard.html, .tex, .csv and .json, which are returned, and the pages its cells link to."""
     claim(out, is_evaluation)
     for each in board.blocks:
         write_details(each.results, out)
     paths = {kind: out / f"leaderboard.{kind}" for kind in ("html", "tex", "csv", "json")}
-    means = published_means() if published else []
     pages = [line for each in board.blocks for line in _page(each)]
-    pages += ["<h2>Published, of other models</h2>", *map(html_table, means)] if means else []
     write_text(paths["html"], document(_title(board), pages))
     needs = f"% {_title(board)}; needs \\usepackage{{booktabs}}, and graphicx for wide tables"
     made = []
     for each in board.blocks:
         measures = [measure for measure in tables.known_measures(each.results) if not measure.of]
         made += [each.table, tables.overview_table(each.results, measures)]
-    write_text(paths["tex"], "\n".join([needs, *map(latex, [*made, *means])]))
+    write_text(paths["tex"], "\n".join([needs, *map(latex, made)]))
     write_text(paths["csv"], "\n".join(csv_table(each.table) for each in board.blocks))
     write_json(paths["json"], as_dict(board))
     return list(paths.values())
