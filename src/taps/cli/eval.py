@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from taps.study.evaluate.jobs import Job
 
 app = new_app()
+NAMES, ALWAYS, MARGIN = ("data set", "method"), ("seeds", "images", "top-1 %", "to zero-shot"), 2
 GO_ON = "Run the same command with --resume to continue."
 Methods = Annotated[
     str, typer.Option("--method", "--methods", help="Separated by commas; `taps methods` lists them.")
@@ -234,16 +235,14 @@ def show(console: Console, rows: list[dict[str, Any]], out: str, measures: list[
 
 
 def show_columns(console: Console, columns: dict[str, list[str]]) -> None:
-    """A table; where the columns do not fit side by side, several tables with some of them each."""
-    names = {heading: columns.pop(heading) for heading in ("data set", "method")}
-    for part in side_by_side(columns, console.width - sum(map(_width, names.items()))):
-        shown = names | {heading: columns[heading] for heading in part}
-        heads = [
-            Column("\n".join(heading.split()), justify="left" if heading in names else "right")
-            for heading in shown
-        ]
-        show_table(heads, zip(*shown.values(), strict=True), console=console)
-        console.print()
+    """A table of the columns that fit side by side, and the names of the others."""
+    shown = fitting(columns, console.width)
+    heads = [Column("\n".join(each.split()), justify="left" if each in NAMES else "right") for each in shown]
+    show_table(heads, zip(*shown.values(), strict=True), console=console)
+    console.print()
+    if left_out := [heading for heading in columns if heading not in shown]:
+        said = f"No room for {', '.join(left_out)}: results.json has all; --measures chooses."
+        console.print(said, soft_wrap=True)
 
 
 def columns_of(rows: list[dict[str, Any]], measures: list[Measure]) -> dict[str, list[str]]:
@@ -269,21 +268,17 @@ def columns_of(rows: list[dict[str, Any]], measures: list[Measure]) -> dict[str,
     }
 
 
-def side_by_side(columns: dict[str, list[str]], room: int) -> list[list[str]]:
-    """Headings in groups, each as many as fit into so many characters, one at least."""
-    groups: list[list[str]] = [[]]
-    left = room
-    for heading, cells in columns.items():
-        width = _width((heading, cells))
-        if width > left and groups[-1]:
-            groups.append([])
-            left = room
-        groups[-1].append(heading)
-        left -= width
-    return groups
+def fitting(columns: dict[str, list[str]], room: int) -> dict[str, list[str]]:
+    """The columns that fit into so many characters; of the measures the last ones are left out first."""
+    shown = dict(columns)
+    for heading in reversed([each for each in columns if each not in (*NAMES, *ALWAYS)]):
+        if sum(map(_width, shown.items())) - MARGIN <= room:
+            break
+        del shown[heading]
+    return shown
 
 
 def _width(column: tuple[str, list[str]]) -> int:
     """Characters of a column and its margin; the words of a heading stand below each other."""
     heading, cells = column
-    return max(map(len, (*heading.split(), *cells))) + 2
+    return max(map(len, (*heading.split(), *cells))) + MARGIN
