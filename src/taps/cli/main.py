@@ -33,6 +33,7 @@ GROUPS = {  # sections of `taps --help`: each command and one line
         "report": "Tables, plots and comparisons from the results of an evaluation.",
         "train": "Train prompts on a few images of each class.",
         "stats": "Source statistics for alignment: collect them, merge them.",
+        "paper": "Repeat the paper: its tables and ablations beside its numbers.",
         "bench": "Measure the step's speed and memory here, beside the published way.",
     },
     "Service": {

@@ -252,21 +252,27 @@ def dotplot(
     x_title: str,
     title: str = "",
     level: float | None = None,
+    faint: Sequence[Sequence[float]] = (),
 ) -> str:
     """One row a name: a point, and its interval where there is one.
 
-    A row is a name, a value and the half-width of its interval. A dashed line stands at
-    `level`.
+    A row is a name, a value and the half-width of its interval. A dashed line stands at `level`. Each of
+    `faint` is a line behind the points with a value for every row.
     """
     left = min(16 + svg.LETTER * max(len(name) for name, *_ in rows), SIZE[0] / 2)
     top = svg.TOP - 12 + (18 if title else 0)
     size = SIZE[0], int(top + ROW * len(rows) + svg.BOTTOM)
     values = [value + side * (half or 0.0) for _, value, half in rows for side in (-1, 1)]
-    values += [] if level is None else [level]
+    values += [*([] if level is None else [level]), *(value for line in faint for value in line)]
     spare = 0.04 * (max(values) - min(values)) or 0.5
     x = min(values) - spare, max(values) + spare
     frame = Frame(size, 16, x, (0.0, 1.0), left=left, top=top)
     parts = [*_scale(frame, level), svg.x_axis_title(frame, x_title)]
+    for line in faint:
+        points = " ".join(
+            f"{frame.place(value, 0)[0]},{top + ROW * (index + 0.5)}" for index, value in enumerate(line)
+        )
+        parts.append(f'<polyline fill="none" stroke="currentColor" opacity="0.25" points="{points}"/>')
     for index, row in enumerate(rows):
         parts += _point(frame, index, *row)
     return svg.framed(size, title, x_title, parts)
