@@ -12,14 +12,12 @@ import argparse
 import zipfile
 from pathlib import Path
 
-import table2
-import table3
-from table_tools import main
-
 from taps.data import stream_order
 from taps.errors import TapsError
 from taps.study.evaluate.jobs import StreamSpec
 from taps.study.evaluate.plan import open_streams
+from taps.study.paper.parts import PARTS
+from taps.study.paper.plan import PaperOptions, streams_of
 
 
 def used_members(streams: list[StreamSpec], seeds: list[int], limit: int) -> dict[Path, set[str]]:
@@ -57,10 +55,10 @@ def run() -> None:
     parser.add_argument("--limit", type=int, default=1000)
     parser.add_argument("--seeds", default="1,2,3")
     args = parser.parse_args()
-    args.scale = "pocket"
     args.to.mkdir(parents=True, exist_ok=True)
     seeds = [int(seed) for seed in args.seeds.split(",")]
-    streams = [*table2.streams(args), *table3.streams(args)]
+    options = PaperOptions(root=args.data)
+    streams = [stream for name in ("table2", "table3") for stream in streams_of(options, PARTS[name])]
     for archive, used in used_members(streams, seeds, args.limit).items():
         thin(archive, args.to / archive.name, used)
         size = (args.to / archive.name).stat().st_size / 1e6
@@ -68,4 +66,4 @@ def run() -> None:
 
 
 if __name__ == "__main__":
-    main(run)
+    run()

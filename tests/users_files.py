@@ -116,6 +116,7 @@ REFUSED = {  # what a command would write goes to a place of somebody's
     "eval": [*([*EVAL, place] for place in PLACES), [*EVAL, ".", "--resume"]],
     "compare": [["compare", "."]],
     "report": [["report", "."], ["report", "runs"]],
+    "paper": [["paper", "table1", "--out", place] for place in PLACES],
     "train": [[*TRAIN, "copies"], [*TRAIN, "lost"], [*TRAIN, "new"], [*TRAIN, "new", "--resume"]],
     "stats": [[*STATS, "a.stats"], [*STATS, "lost"], [*STATS, "new"], [*STATS, "new", "--resume"]],
     "demo": [*([*DEMO, place] for place in PLACES), [*DEMO, ".", "--serve"]],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 import runpy
 from pathlib import Path
@@ -18,8 +17,7 @@ PAGES = [
     *sorted((ROOT / "docs").glob("*.md")),
     *sorted((ROOT / "docs" / "results").glob("*.md")),
 ]
-SCRIPT = re.compile(r"\bpython3? ((?:recipes|benchmarks)/[\w/]+\.py)\b([^\n`|#]*)")
-APPS = ("ablate",)  # scripts whose options typer knows
+SCRIPT = re.compile(r"\bpython3? ((?:recipes|benchmarks)/[\w/]+\.py)\b")
 SHOWN = re.compile(r"\btaps ([a-z]+)\b([^\n`|#]*)")
 
 
@@ -48,18 +46,13 @@ def test_options_in_the_documents_exist() -> None:
     assert found > 150
 
 
-def test_scripts_in_the_documents_exist_and_have_their_options() -> None:
+def test_scripts_in_the_documents_exist() -> None:
     found = 0
     for page in PAGES:
-        for script, rest in SCRIPT.findall(page.read_text(encoding="utf-8").replace("\\\n", " ")):
+        for script in SCRIPT.findall(page.read_text(encoding="utf-8")):
             assert (ROOT / script).is_file(), f"{page.name}: {script}"
-            if Path(script).stem not in APPS:
-                continue
-            command = get_command(importlib.import_module(Path(script).stem).app)
-            given = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", rest))
-            assert given <= options(command, rest.split()), f"{page.name}: {script}{rest}"
-            found += len(given)
-    assert found
+            found += 1
+    assert found > 5
 
 
 def test_the_page_of_commands_has_a_section_for_each() -> None:
