@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from results_page import table
 from rivals_measures import OURS, Row, figures
 
 from taps.study.report.svg import BLUE, GREY, ORANGE, RED, Line, chart, span, standalone
@@ -161,11 +162,6 @@ def rules_of(kinds: dict[str, Any]) -> list[str]:
 
 def listed(names: list[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)
-
-
-def table(head: list[str], rows: list[list[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def number(value: float | None, digits: int = 1) -> str:

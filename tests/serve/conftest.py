@@ -126,3 +126,16 @@ def url(service: Service) -> Iterator[str]:
     yield found.get()
     server.should_exit = True
     thread.join()
+
+
+@pytest.fixture
+def filled(open_service: Callable[..., Service], tmp_path: Path) -> Path:
+    """A store at rest: ten images and a snapshot."""
+    from tests.serve.streams import Served  # which imports from here
+
+    service = open_service(str(tmp_path / "store"), tmp_path / "store")
+    service.create(beginning(), "test")
+    for number in range(10):
+        Served(service).predict(number)
+    service.stop()
+    return tmp_path / "store"

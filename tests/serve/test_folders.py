@@ -27,7 +27,7 @@ from taps.serve.service import Service
 from taps.serve.snapshots import Snapshots
 from taps.serve.store import Store
 from taps.serve.tokens import Tokens
-from tests.serve.conftest import beginning, once
+from tests.serve.conftest import once
 from tests.serve.streams import Served, digest
 from tests.serve.test_guards import contents
 
@@ -44,17 +44,6 @@ def put(folder: Path, files: dict[str, bytes]) -> None:
     for name, data in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(data)
-
-
-@pytest.fixture
-def filled(open_service: Open, tmp_path: Path) -> Path:
-    """A store at rest: ten images and a snapshot."""
-    service = open_service(str(tmp_path / "store"), tmp_path / "store")
-    service.create(beginning(), "test")
-    for number in range(10):
-        Served(service).predict(number)
-    service.stop()
-    return tmp_path / "store"
 
 
 @pytest.mark.parametrize("words", [

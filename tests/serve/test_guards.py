@@ -40,17 +40,6 @@ def images(store: Path) -> dict[str, bytes]:
     return {name: data for name, data in found.items() if not name.startswith(".")}
 
 
-@pytest.fixture
-def filled(open_service: Open, tmp_path: Path) -> Path:
-    """A store at rest: ten images and a snapshot."""
-    service = open_service(str(tmp_path / "store"), tmp_path / "store")
-    service.create(beginning(), "test")
-    for number in range(10):
-        Served(service).predict(number)
-    service.stop()
-    return tmp_path / "store"
-
-
 def test_a_start_without_the_database_changes_nothing(filled: Path, open_service: Open) -> None:
     os.replace(filled / "store.sqlite", filled / "elsewhere.sqlite")
     before = contents(filled)
