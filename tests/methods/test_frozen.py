@@ -139,10 +139,8 @@ def test_tpt_skip_holds_back_the_top_of_the_entropies(tiny, picture):
         image = picture(i)
         got, moved, still = (learner.predict_one(image) for learner in (skipping, plain, untouched))
         history.append(got.entropy)
-        # The (1 − rate) quantile, by sorting all of the past.
-        above = sorted(history)[len(history) - math.floor(0.2 * len(history) + 1e-9) - 1]
-        tied = got.entropy == above and held < 0.2 * len(history)
-        skip = len(history) >= 10 and (got.entropy > above or tied)
+        # The mean of all so far and z standard deviations (n − 1) above it.
+        skip = len(history) >= 10 and got.entropy > np.mean(history) + 0.8416212 * np.std(history, ddof=1)
         held += skip
         assert np.allclose(got.probs, still.probs if skip else moved.probs, atol=1e-6)
     assert skipping.summary()["held_back"] == held > 3

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from taps.asking.policy import Quantile
+from taps.asking.dynamic import Dynamic
 from taps.methods import TuneSettings, method, setting
 from taps.methods.taps import PromptTuner
 from taps.model.clip import Clip
@@ -20,12 +20,12 @@ class SkipSettings(TptSettings):
     """TPT that does not learn from the most uncertain images.
 
     Attributes:
-        skip: Share of images, those of highest entropy so far, that is not learned from.
-        warmup: Images before that share is estimated; a top hundredth takes a hundred.
+        skip: Share of normal entropies above the threshold, the mean so far and z standard deviations.
+        warmup: The first image whose threshold is no longer ln K.
     """
 
     skip: float = setting(0.01, above=0, below=1)
-    warmup: int = setting(100, at_least=0)
+    warmup: int = setting(30, at_least=0)
 
 
 @method("tpt", TptSettings, prompts="hand")
@@ -60,6 +60,6 @@ class TptSkip(PromptTuner):
     """TPT without updates on the 1 % most uncertain images (Table 1)."""
 
     def __init__(self, clip: Clip, classes: tuple[str, ...], settings: SkipSettings, seed: int) -> None:
-        # Until the share is estimated the threshold is ln K, which no entropy exceeds.
-        gate = Quantile(settings.skip, settings.warmup, tau0=math.log(len(classes)))
+        gate = Dynamic(settings.skip, settings.warmup, tau0=math.log(len(classes)))  # no entropy is above it
+        gate.z_high = gate.z_selection  # no budget to keep, so Algorithm 1's switch has no part here
         super().__init__(clip, classes, settings, seed, gate=gate)
