@@ -106,7 +106,7 @@ def test_charts_are_xml_whatever_names_hold() -> None:
     name = 'a<b & "c"'
     for picture in (
         chart([Line(name, [0, 1], [0.0, float("nan")], "#000")], x_title=name, y_title=name, title=name),
-        dotplot([(name, 1.0, 0.5), ("b", 2.0, None)], x_title=name, title=name, level=1.5),
+        dotplot([(name, 1.0, 0.5), ("b", 2.0, None)], x_title=name, title=name),
     ):
         root = ElementTree.fromstring(standalone([picture]))
         assert name in [element.text for element in root.iter()]

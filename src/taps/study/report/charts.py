@@ -251,23 +251,22 @@ def dotplot(
     *,
     x_title: str,
     title: str = "",
-    level: float | None = None,
     faint: Sequence[Sequence[float]] = (),
 ) -> str:
     """One row a name: a point, and its interval where there is one.
 
-    A row is a name, a value and the half-width of its interval. A dashed line stands at `level`. Each of
-    `faint` is a line behind the points with a value for every row.
+    A row is a name, a value and the half-width of its interval. Each of `faint` is a line behind
+    the points with a value for every row.
     """
     left = min(16 + svg.LETTER * max(len(name) for name, *_ in rows), SIZE[0] / 2)
     top = svg.TOP - 12 + (18 if title else 0)
     size = SIZE[0], int(top + ROW * len(rows) + svg.BOTTOM)
     values = [value + side * (half or 0.0) for _, value, half in rows for side in (-1, 1)]
-    values += [*([] if level is None else [level]), *(value for line in faint for value in line)]
+    values += [value for line in faint for value in line]
     spare = 0.04 * (max(values) - min(values)) or 0.5
     x = min(values) - spare, max(values) + spare
     frame = Frame(size, 16, x, (0.0, 1.0), left=left, top=top)
-    parts = [*_scale(frame, level), svg.x_axis_title(frame, x_title)]
+    parts = [*_scale(frame), svg.x_axis_title(frame, x_title)]
     for line in faint:
         points = " ".join(
             f"{frame.place(value, 0)[0]},{top + ROW * (index + 0.5)}" for index, value in enumerate(line)
@@ -278,17 +277,14 @@ def dotplot(
     return svg.framed(size, title, x_title, parts)
 
 
-def _scale(frame: Frame, level: float | None) -> Iterator[str]:
-    """The grid with its numbers, and the dashed line."""
+def _scale(frame: Frame) -> Iterator[str]:
+    """The grid with its numbers."""
     bottom = frame.ends[1]
     down = f'y1="{frame.top}" y2="{bottom}"'
     for tick in svg.nice_ticks(*frame.x):
         at, _ = frame.place(tick, 0)
         yield f'<line class="grid" x1="{at}" x2="{at}" {down}/>'
         yield f'<text x="{at}" y="{bottom + 16}" text-anchor="middle">{tick:g}</text>'
-    if level is not None:
-        at, _ = frame.place(level, 0)
-        yield f'<line stroke="currentColor" stroke-dasharray="5 4" x1="{at}" x2="{at}" {down}/>'
 
 
 def _point(frame: Frame, index: int, name: str, value: float, half: float | None) -> Iterator[str]:
