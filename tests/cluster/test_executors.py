@@ -19,6 +19,7 @@ pytest.importorskip("fastapi", reason="needs the extra serve")
 from taps.cluster.executors import Computing, RayExecutor, RayExecutors
 from taps.cluster.machines import Origin
 from taps.serve import stream_worker
+from taps.serve.learners import Learners
 from taps.serve.service import Service
 from taps.serve.store import Store
 from taps.streams.row import OPEN
@@ -33,7 +34,7 @@ class Machines:
 
     Attributes:
         count: How many machines there are.
-        acts: What was called.
+        acts: Names of what was called.
         selectors: Which machines each actor may be on.
     """
 
@@ -63,9 +64,9 @@ class Machines:
     def _actor(self) -> Any:
         answer = self.make()
 
-        def call(act: str, args: Any, files: Any) -> Any:
+        def call(act: Callable[..., Any], args: Any, files: Any) -> Any:
             assert not any(isinstance(each, Path) for each in args)  # the store is not there
-            self.acts.append(act)
+            self.acts.append(act.__name__)
             return answer(act, args, files)
 
         ready = SimpleNamespace(remote=object)
@@ -97,7 +98,7 @@ def streams_at(places: RayExecutors, count: int) -> list[RayExecutor]:
     """Streams that have made a call each."""
     made = [places.executor_of(number) for number in range(count)]
     for place in made:
-        place.call("summary")
+        place.call(Learners.summary, 1)
     assert all(isinstance(place, RayExecutor) for place in made)
     return made  # type: ignore[return-value]
 
@@ -114,8 +115,8 @@ def test_streams_that_begin_or_come_back_go_to_the_actor_with_the_fewest(
     streams_at(places, 1)
     assert sizes(places) == [4, 1]
     for stream in streams[:2]:
-        stream.call("evict")  # it is unloaded
-        stream.call("summary")
+        stream.call(Learners.evict, 1)  # it is unloaded
+        stream.call(Learners.summary, 1)
     assert sizes(places) == [3, 2]
 
 

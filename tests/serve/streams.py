@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from taps.learner import Learner
+from taps.learner.learns import Learns
 from taps.model.clip import Clip
 from taps.serve.records import StreamConfig
 from taps.serve.service import Service
@@ -17,7 +18,7 @@ from tests.serve.conftest import png
 Step = tuple[str, Any]
 
 
-def digest(learner: Learner) -> str:
+def digest(learner: Learns) -> str:
     """Of every bit of a learner's state."""
     state = learner.state_dict()
     found = hashlib.sha256(json.dumps(state["values"], sort_keys=True).encode())

@@ -14,7 +14,7 @@ import pytest
 
 from taps.model.clip import Clip, load_clip
 from taps.serve.errors import LostError
-from taps.serve.learners import STAND_IN, Processes, RemoteLearner, Threads, fresh
+from taps.serve.learners import STAND_IN, Learners, Processes, RemoteLearner, Threads, fresh
 from taps.serve.records import Stream
 
 STREAM = Stream("pets", ["cat", "dog"], "zero_shot", {}, 0, None, 0.0, id=1, created=0.0)
@@ -53,19 +53,19 @@ def test_weights_are_mapped_and_give_the_same_numbers(processes: Processes, tiny
 
 def test_a_call_under_way_does_not_hold_the_end_up(processes: Processes) -> None:
     process = processes.processes[0]
-    process.call("evict", 1)
+    process.call(Learners.evict, 1)
     assert process._process is not None
     assert process._process.pid is not None
     os.kill(process._process.pid, signal.SIGSTOP)  # it will not reply
     with ThreadPoolExecutor(1) as other:
-        call = other.submit(process.call, "evict", 1)
+        call = other.submit(process.call, Learners.evict, 1)
         while not process._turn.locked():
             time.sleep(0.01)
         process.close()
         with pytest.raises(LostError):
             call.result()
     with pytest.raises(LostError):  # nor does another process take its place
-        process.call("evict", 1)
+        process.call(Learners.evict, 1)
 
 
 def test_it_computes_as_threads_do(processes: Processes, tiny: Clip) -> None:

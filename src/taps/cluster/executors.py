@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import pickle
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,16 +20,17 @@ from taps.cluster.machines import Origin, Resources, why_unfit
 from taps.disk import temporary_folder, write_bytes
 from taps.model.clip import load_clip
 from taps.serve.errors import LostError
-from taps.serve.learners import Executor, Learners, reply
+from taps.serve.learners import Executor, Learners, R, Ts, reply
 from taps.study.evaluate.jobs import ModelSpec
 from taps.study.evaluate.options import Execution
 
 log = logging.getLogger("taps.serve")
 START = 60.0  # seconds for the first actors to load the model; later streams go to those that have
-LOAD, SAVE = WITH_FILES = ("load", "save")  # calls whose last argument is a folder of the service
-LAST = ("evict", "try_out")  # calls after which an actor has nothing of the stream
+WITH_FILES = (Learners.load, Learners.save)  # calls whose last argument is a folder of the service
+LAST = (Learners.evict, Learners.try_out)  # calls after which an actor has nothing of the stream
 
 Files = dict[str, bytes]
+Act = Callable[..., Any]
 
 
 class Computing:
@@ -39,13 +41,15 @@ class Computing:
         origin.check()
         self.learners = Learners(load_clip(model.name, pretrained=model.pretrained, device=device))
 
-    def call(self, act: str, args: tuple[Any, ...], files: Files) -> tuple[bytes, Files]:
+    def call(self, act: Act, args: tuple[Any, ...], files: Files) -> tuple[bytes, Files]:
         """The reply to a call. Files to load come with the call; saved files go back with the reply."""
         if act not in WITH_FILES:
             return reply(self.learners, act, args), {}
         with temporary_folder() as folder:
             write_files(folder, files)
-            return reply(self.learners, act, (*args, folder)), read_files(folder) if act == SAVE else {}
+            return reply(self.learners, act, (*args, folder)), read_files(
+                folder
+            ) if act == Learners.save else {}
 
 
 def read_files(folder: Path) -> Files:
@@ -157,7 +161,7 @@ class RayExecutor:
         self._all = all
         self.actor: Actor | None = None  # where the stream is loaded
 
-    def call(self, act: str, *args: Any) -> Any:
+    def call(self, act: Callable[[Learners, *Ts], R], *args: *Ts) -> R:
         if self.actor is not None:
             return self._ask(self.actor, act, args)
         for _ in self._all.actors[1:]:  # a lost machine takes many actors along; nothing is loaded yet
@@ -165,10 +169,10 @@ class RayExecutor:
                 return self._ask(self._all.take(self), act, args)
         return self._ask(self._all.take(self), act, args)
 
-    def _ask(self, actor: Actor, act: str, args: tuple[Any, ...]) -> Any:
+    def _ask(self, actor: Actor, act: Callable[..., R], args: tuple[Any, ...]) -> R:
         ray, self.actor = self._all.ray, actor
         sent = args[:-1] if act in WITH_FILES else args
-        given = read_files(args[-1]) if act == LOAD else {}
+        given = read_files(args[-1]) if act == Learners.load else {}
         try:
             answer, files = ray.get(actor.handle.call.remote(act, sent, given))
         except ray.exceptions.RayActorError as error:
@@ -180,6 +184,7 @@ class RayExecutor:
         good, value = pickle.loads(answer)
         if not good:
             raise value
-        if act == SAVE:
+        if act == Learners.save:
             write_files(args[-1], files)
-        return value
+        result: R = value
+        return result

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, TypeVarTuple
 
 from pydantic import BaseModel, Field
 
@@ -24,11 +24,12 @@ from taps.data import Dataset
 from taps.data.names import shown
 from taps.errors import DataError, ImageError, SettingsError
 from taps.files import write_text
-from taps.learner.prepared import Prepared
+from taps.learner.prepared import Prepared, ViewedImage
 from taps.model.images.prefetch import prefetch
 from taps.serve.errors import LostError, StoreDownError, TooManyError
 from taps.serve.export import as_csv
 from taps.serve.folder_files import FolderFiles
+from taps.serve.learners import Learners
 from taps.serve.opinions import ask_known
 from taps.serve.records import Stream, StreamConfig
 from taps.serve.replay import predict_command
@@ -40,6 +41,8 @@ from taps.streams.log import ANSWERED, SKIPPED
 from taps.streams.row import LABELLED, OPEN, UNQUERIED, Row
 
 T = TypeVar("T")
+X = TypeVar("X")
+Ts = TypeVarTuple("Ts")
 WHO = "folder"
 AHEAD = 3  # questions that may wait for each page: it holds so many, and answers count for the next choice
 CHOICE = 5  # images to a question at least, while others are still encoded
@@ -250,24 +253,26 @@ class Folder:
         self.replaced = {row.name: row.name in answered for row in old if row.name not in there}
         return [t for t in range(len(self.order)) if self.name(t) not in there]
 
-    def _view_ahead(self, place: tuple[int, int]) -> tuple[bytes, Prepared | None]:
+    def _view_ahead(self, place: tuple[int, int]) -> tuple[bytes, ViewedImage | None]:
         """Read an image and make its views."""
         before, t = place  # how many images come before it, were all of them readable; its own in the order
         name = self.name(t)
         try:
             data = self.files.read(t)
-            return data, self._ahead("view_one", data, name, before - len(self.broken))
+            return data, self._ahead(Learners.view_one, data, name, before - len(self.broken))
         except (DataError, ImageError, OSError) as error:
             self.broken[name] = str(error)
             raise
 
-    def _encode_ahead(self, viewed: Future[tuple[bytes, Prepared | None]]) -> tuple[bytes, Prepared | None]:
+    def _encode_ahead(
+        self, viewed: Future[tuple[bytes, ViewedImage | None]]
+    ) -> tuple[bytes, Prepared | None]:
         data, image = viewed.result()
-        return data, None if image is None else self._ahead("do", "encode_one", image)
+        return data, None if image is None else self._ahead(Learners.encode_one, image)
 
-    def _ahead(self, act: str, *args: Any) -> Prepared | None:
+    def _ahead(self, act: Callable[[Learners, int, *Ts], X], *args: *Ts) -> X | None:
         """What can be computed of an image before its turn; None on a GPU, which the stream's thread uses."""
-        known: Prepared | None = None
+        known: X | None = None
         if self.service.clip.device.type == "cpu":
             with suppress(LostError):  # its learner is being made anew
                 known = self.service.executors.executor_of(self._id).call(act, self._id, *args)

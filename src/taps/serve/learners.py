@@ -17,12 +17,11 @@ import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar, TypeVarTuple
 
 import numpy as np
 
@@ -36,8 +35,7 @@ from taps.model.images.decode import load_image
 from taps.process import for_children
 from taps.serve.errors import LostError
 from taps.serve.records import Stream
-from taps.streams.log import apply
-from taps.types import Answer, Prediction
+from taps.types import Answer, FloatArray, Prediction
 
 log = logging.getLogger("taps.serve")
 
@@ -112,19 +110,45 @@ class Learners:
         labels_only = None if learner.method.takes_any_answer else learner.method_name
         return normalise_answer(answer, learner.classes, labels_only=labels_only)
 
-    def do(self, key: int, name: str, *args: Any) -> Any:
-        """Call one of a learner's methods."""
-        return getattr(self._of(key), name)(*args)
+    def encode_one(self, key: int, image: ViewedImage) -> Prepared:
+        """Encode an image of `view_one` before its turn."""
+        return self._of(key).encode_one(image)
+
+    def repredict(self, key: int, id: int, image: Any) -> Prediction:
+        return self._of(key).repredict(id, image)
+
+    def repredict_kept(self, key: int, ids: Sequence[int]) -> dict[int, FloatArray]:
+        return self._of(key).repredict_kept(ids)
+
+    def wanted_kept(self, key: int, ids: Sequence[int]) -> dict[int, float]:
+        return self._of(key).wanted_kept(ids)
+
+    def learn_one(self, key: int, id: int, answer: Answer) -> None:
+        self._of(key).learn_one(id, answer)
+
+    def ask(self, key: int, id: int, drawn: bool) -> None:
+        self._of(key).ask(id, drawn)
+
+    def skip(self, key: int, id: int) -> None:
+        self._of(key).skip(id)
+
+    def undo(self, key: int, id: int) -> str | None:
+        return self._of(key).undo(id)
+
+    def add_class(self, key: int, names: Sequence[str]) -> tuple[str, ...]:
+        """Add classes; the names of all."""
+        self._of(key).add_class(names)
+        return self._of(key).classes
+
+    def summary(self, key: int) -> dict[str, Any]:
+        return self._of(key).summary()
+
+    def state_dict(self, key: int) -> dict[str, Any]:
+        return self._of(key).state_dict()
 
     def nearest(self, key: int, id: int, others: Sequence[int], most: int) -> list[int]:
         """The unanswered images that are most alike to one, the nearest first."""
         return nearest(self._of(key), id, others, most)
-
-    def apply(self, key: int, kind: str, id: int | None, value: Any) -> tuple[str, ...]:
-        """Give a learner an event; the names of its classes afterwards."""
-        learner = self._of(key)
-        apply(learner, kind, id, value)
-        return learner.classes
 
     def _of(self, key: int) -> Learner:
         if key not in self._held:
@@ -132,10 +156,14 @@ class Learners:
         return self._held[key]
 
 
-def reply(learners: Learners, act: str, args: tuple[Any, ...]) -> bytes:
+Ts = TypeVarTuple("Ts")
+R = TypeVar("R")
+
+
+def reply(learners: Learners, act: Callable[..., Any], args: tuple[Any, ...]) -> bytes:
     """Carry out a call: whether it succeeded, and the result or the error, pickled."""
     try:
-        result: tuple[bool, Any] = (True, getattr(learners, act)(*args))
+        result: tuple[bool, Any] = (True, act(learners, *args))
     except Exception as error:
         error.add_note(traceback.format_exc())
         result = (False, error)
@@ -151,8 +179,8 @@ def reply(learners: Learners, act: str, args: tuple[Any, ...]) -> bytes:
 class Executor(Protocol):
     """Where learners live."""
 
-    def call(self, act: str, *args: Any) -> Any:
-        """Call a method of the `Learners` there, and wait for what it returns or raises.
+    def call(self, act: Callable[[Learners, *Ts], R], *args: *Ts) -> R:
+        """Call a method of the `Learners` there, such as `Learners.save`, and wait for what it says.
 
         Folders to load from and save to are the service's; an executor that does not see them copies files.
 
@@ -178,9 +206,9 @@ class Threads:
     def executor_of(self, stream: int) -> Executor:
         return self
 
-    def call(self, act: str, *args: Any) -> Any:
+    def call(self, act: Callable[[Learners, *Ts], R], *args: *Ts) -> R:
         with self._gate:
-            return getattr(self.learners, act)(*args)
+            return act(self.learners, *args)
 
 
 class Processes:
@@ -218,7 +246,7 @@ class Process:
         self._process: BaseProcess | None = None
         self._closed = False
 
-    def call(self, act: str, *args: Any) -> Any:
+    def call(self, act: Callable[[Learners, *Ts], R], *args: *Ts) -> R:
         data = pickle.dumps((act, args))
         with self._turn:
             try:
@@ -229,9 +257,10 @@ class Process:
                 log.error("A computing process ended; its streams are restored from the store.")
                 self._end()
                 raise LostError("The process that computed this ended; try again.", retry_after=1) from error
-        if good:
-            return value
-        raise value
+        if not good:
+            raise value
+        result: R = value
+        return result
 
     def close(self) -> None:
         """End the process, even in the middle of a call; it is not started again."""
@@ -279,7 +308,7 @@ def _end_with_parent() -> None:
 
 
 class RemoteLearner:
-    """A learner of some executor; methods that are not defined here are those of `Learner`, called there.
+    """A learner of some executor: it `Learns`.
 
     Attributes:
         classes: Their names.
@@ -294,40 +323,61 @@ class RemoteLearner:
 
     @classmethod
     def begin(cls, executor: Executor, stream: Stream) -> RemoteLearner:
-        return cls(executor, stream.id, executor.call("begin", stream.id, stream))
+        return cls(executor, stream.id, executor.call(Learners.begin, stream.id, stream))
 
     @classmethod
     def load(cls, executor: Executor, stream: Stream, folder: Path) -> RemoteLearner:
-        return cls(executor, stream.id, executor.call("load", stream.id, folder.absolute()))
+        return cls(executor, stream.id, executor.call(Learners.load, stream.id, folder.absolute()))
 
     def evict(self) -> None:
-        self.executor.call("evict", self.key)
+        self.executor.call(Learners.evict, self.key)
 
     def predict_one(
         self, image: Any, name: str = "image", *, update: bool = True, known: Prepared | None = None
     ) -> Prediction:
-        prediction: Prediction
-        prediction, pending = self.executor.call("predict_one", self.key, image, name, update, known)
+        act = Learners.predict_one
+        prediction, pending = self.executor.call(act, self.key, image, name, update, known)
         if prediction.ask:
             self.pending = pending
         return prediction
 
     def normalise_answer(self, answer: Answer) -> Answer:
         """An answer with classes by name, as the learner understands it."""
-        by_index: Answer = self.executor.call("normalise_answer", self.key, answer)
-        return by_index.named(self.classes)
+        return self.executor.call(Learners.normalise_answer, self.key, answer).named(self.classes)
 
-    def apply(self, kind: str, id: int | None, value: Any = None) -> None:
-        """Give it an event, as `taps.streams.log.apply` does."""
-        self.classes = self.executor.call("apply", self.key, kind, id, value)
+    def learn_one(self, id: int, label: Answer) -> None:
+        self.executor.call(Learners.learn_one, self.key, id, label)
+
+    def ask(self, id: int, drawn: bool = False) -> None:
+        self.executor.call(Learners.ask, self.key, id, drawn)
+
+    def skip(self, id: int) -> None:
+        self.executor.call(Learners.skip, self.key, id)
+
+    def undo(self, id: int) -> str | None:
+        return self.executor.call(Learners.undo, self.key, id)
+
+    def add_class(self, names: Sequence[str]) -> None:
+        self.classes = self.executor.call(Learners.add_class, self.key, names)
+
+    def repredict(self, id: int, image: Any) -> Prediction:
+        return self.executor.call(Learners.repredict, self.key, id, image)
+
+    def repredict_kept(self, ids: Sequence[int]) -> dict[int, FloatArray]:
+        return self.executor.call(Learners.repredict_kept, self.key, ids)
+
+    def wanted_kept(self, ids: Sequence[int]) -> dict[int, float]:
+        return self.executor.call(Learners.wanted_kept, self.key, ids)
+
+    def summary(self) -> dict[str, Any]:
+        return self.executor.call(Learners.summary, self.key)
+
+    def state_dict(self) -> dict[str, Any]:
+        return self.executor.call(Learners.state_dict, self.key)
 
     def nearest(self, id: int, others: Sequence[int], most: int) -> list[int]:
         """The unanswered images among `others` that are most alike to one, the nearest first."""
-        found: list[int] = self.executor.call("nearest", self.key, id, others, most)
-        return found
+        return self.executor.call(Learners.nearest, self.key, id, others, most)
 
-    def save(self, folder: Path) -> None:
-        self.executor.call("save", self.key, folder.absolute())
-
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        return partial(self.executor.call, "do", self.key, name)
+    def save(self, folder: Path, /) -> None:
+        self.executor.call(Learners.save, self.key, folder.absolute())

@@ -5,15 +5,15 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 
 from taps.errors import QueryError, SettingsError, StateError
 from taps.learner import Learner
+from taps.learner.learns import Learns
 from taps.registry import nearest
 from taps.serve.blobs import Blobs
 from taps.serve.errors import GoneError
-from taps.serve.learners import STAND_IN, RemoteLearner
+from taps.serve.learners import STAND_IN
 from taps.serve.records import Event, Stream
 from taps.serve.store import Store
 from taps.streams import log
@@ -36,7 +36,7 @@ class Replayed:
         notes: Warnings, in sentences.
     """
 
-    learner: Learner | RemoteLearner
+    learner: Learns
     seq: int
     count: int = 0
     different: int = 0
@@ -45,9 +45,7 @@ class Replayed:
     notes: list[str] = field(default_factory=list)
 
 
-def restore(
-    stream: Stream, learner: RemoteLearner, seq: int, blobs: Blobs, events: Sequence[Event]
-) -> Replayed:
+def restore(stream: Stream, learner: Learns, seq: int, blobs: Blobs, events: Sequence[Event]) -> Replayed:
     """Bring a stream's learner from event `seq` to the end of its log, or to the last replayable event."""
     replayed = Replayed(learner, seq)
     for event in events:
@@ -74,10 +72,8 @@ def apply(replayed: Replayed, event: Event, blobs: Blobs) -> None:
         _predict(replayed, event, blobs)
     else:
         value = Answer.from_json(event.value) if event.kind == ANSWERED else event.value
-        learner = replayed.learner
-        repeat = learner.apply if isinstance(learner, RemoteLearner) else partial(log.apply, learner)
         try:
-            repeat(event.kind, event.prediction, value)
+            log.apply(replayed.learner, event.kind, event.prediction, value)
         except QueryError as error:  # another machine's arithmetic may have asked about other images
             replayed.notes.append(f"Event {event.seq} could not be repeated: {error}")
     replayed.seq, replayed.count = event.seq, replayed.count + 1

@@ -23,7 +23,7 @@ from taps.serve.errors import ConflictError, NotFoundError, StoreDownError
 from taps.serve.event_bus import EventBus
 from taps.serve.guards import ImageWatch
 from taps.serve.learner_log import LearnerLog
-from taps.serve.learners import Executors, Threads
+from taps.serve.learners import Executors, Learners, Threads
 from taps.serve.leases import Leases
 from taps.serve.records import Stream, StreamConfig
 from taps.serve.store import RECENT, Store
@@ -149,7 +149,7 @@ class Service:
         if note is not None and (earlier := self._made(note, trial)):
             return earlier
         try:
-            self.executors.executor_of(len(self.workers)).call("try_out", trial)
+            self.executors.executor_of(len(self.workers)).call(Learners.try_out, trial)
         except (TypeError, ValueError, ArithmeticError, RecursionError, MemoryError) as error:
             raise SettingsError(f"A stream cannot be made with these settings: {error}.") from error
         with self._lock:

@@ -121,7 +121,7 @@ class StreamSession:
             return AnswerResult(row, changed=False)
         if row.state == events.SKIPPED:
             raise ConflictError(f"Question {id} was skipped; undo that first.")
-        self.step(lambda: learner.apply(events.ANSWERED, id, answer))
+        self.step(lambda: learner.learn_one(id, answer))
         return self._end(row, events.ANSWERED, who, key, answer)
 
     def skip(self, id: int, who: str, key: str | None = None) -> AnswerResult:
@@ -134,7 +134,7 @@ class StreamSession:
             return AnswerResult(row, changed=False)
         if row.state != OPEN:
             raise ConflictError(f"Question {id} was answered already; undo the answer instead.")
-        self.step(lambda: learner.apply(events.SKIPPED, id))
+        self.step(lambda: learner.skip(id))
         return self._end(row, events.SKIPPED, who, key)
 
     def undo(self, id: int, who: str, key: str | None = None) -> AnswerResult:
@@ -145,7 +145,7 @@ class StreamSession:
         row = self._question(id)
         if row.state == OPEN:
             raise ConflictError(f"Question {id} is open: there is nothing to take back.")
-        self.step(lambda: learner.apply(events.UNDONE, id))
+        self.step(lambda: learner.undo(id))
         now = time.time()
         event = Event(self._next, events.UNDONE, id, None, who, now, key)
         return self._change(event, row, deadline=self._deadline(now) if row.asked else None)
@@ -155,7 +155,7 @@ class StreamSession:
         learner = self.learner_log.writable()
         if not self._done(key, events.CLASSES_ADDED, None, list(names)):
             refuse_alike(names, learner.classes)
-            self.step(lambda: learner.apply(events.CLASSES_ADDED, None, names))
+            self.step(lambda: learner.add_class(names))
             event = Event(self._next, events.CLASSES_ADDED, None, list(names), who, time.time(), key)
             self.learner_log.record(event)
         return list(learner.classes)
@@ -166,7 +166,7 @@ class StreamSession:
         if row.state != UNQUERIED:
             raise ConflictError(f"Prediction {id} was asked about, or has a label; choose another one.")
         value, now = events.DRAWN if drawn else None, time.time()
-        self.step(lambda: learner.apply(events.ASKED, id, value))
+        self.step(lambda: learner.ask(id, drawn))
         score = ANYWAY if drawn else row.score
         event = Event(self._next, events.ASKED, id, value, who, now)
         return self._change(event, row, state=OPEN, deadline=self._deadline(now), score=score)

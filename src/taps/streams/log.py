@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
+from taps.learner.learns import Learns
 from taps.types import Answer
 
 PREDICTED, ANSWERED, SKIPPED, UNDONE, EXPIRED = "predicted", "answered", "skipped", "undone", "expired"
@@ -15,16 +15,6 @@ DRAWN = "drawn"  # value of `ASKED`: the image was drawn at random
 REPEATED = "repeated"  # an answer that changed nothing; the log keeps its idempotency key
 OPINION = "opinion"  # another person's answer to an answered question; nothing is learned from it
 CLASSES_ADDED, UNREADABLE, UNDO_FAILED = "classes_added", "unreadable", "undo_failed"
-
-
-class Learns(Protocol):
-    """A learner, or what stands for one."""
-
-    def learn_one(self, id: int, label: Answer) -> None: ...
-    def ask(self, id: int, drawn: bool = False) -> None: ...
-    def skip(self, id: int) -> None: ...
-    def undo(self, id: int) -> Any: ...
-    def add_class(self, names: Sequence[str]) -> None: ...
 
 
 def apply(learner: Learns, kind: str, id: int | None, value: Any = None) -> Any:
