@@ -85,7 +85,7 @@ def test_no_gain_has_no_minus() -> None:
 
 
 def test_again_is_refused_and_resume_adds(zoo: Path, tmp_path: Path) -> None:
-    first = call(zoo, tmp_path, "--methods", "zero_shot", "--no-baselines")
+    first = call(zoo, tmp_path, "--method", "zero_shot", "--no-baselines")
     first[first.index("--set") : first.index("--set") + 2] = []
     runner.invoke(app, first, catch_exceptions=False)
     with pytest.raises(DataError, match="--resume"):
@@ -169,7 +169,7 @@ def test_a_full_disk_is_a_sentence_and_the_evaluation_can_go_on(
 
 
 def test_a_table_that_is_too_wide_leaves_columns_out_and_names_them(zoo: Path, tmp_path: Path) -> None:
-    options = ["--methods", "zero_shot", "--no-baselines", "--measures", "all"]
+    options = ["--method", "zero_shot", "--no-baselines", "--measures", "all"]
     given = [word for word in call(zoo, tmp_path, *options) if word not in ("--set", "views=3")]
     shown = runner.invoke(app, given, catch_exceptions=False, env={"COLUMNS": "80"}).stdout
     table, said = shown[: shown.index("Results:")].split("\n\n")
@@ -201,7 +201,7 @@ def test_two_classes_of_one_name_stay_two(
     shutil.copytree(zoo / "bee", images / "n04008634")
     options = ("--model", "tiny", "--set", "views=2")
     done = here(
-        "eval", "--dataset", images, "--methods", "zero_shot,view_ensemble+", *options, "--out", "runs"
+        "eval", "--dataset", images, "--method", "zero_shot,view_ensemble+", *options, "--out", "runs"
     )
     assert done[0] == 0, done[2]
     assert json.loads(Path("runs/results.json").read_text())[0]["top1"] == 0.5

@@ -42,7 +42,7 @@ def test_a_file_that_lacks_a_class_is_refused_before_a_folder_is_made(
         ("run", zoo, "--model", "tiny", "--out", "out"),
         ("predict", zoo, "--model", "tiny", "--out", "out"),
         ("label", zoo, "--model", "tiny", "--store", "out", "--no-browser"),
-        ("eval", "--data", zoo, "--model", "tiny", "--method", "zero_shot", "--seeds", 1, "--out", "out"),
+        ("eval", "--dataset", zoo, "--model", "tiny", "--method", "zero_shot", "--seeds", 1, "--out", "out"),
     ):
         code, _, said = here(*command, "--texts", "few.json")
         assert code
@@ -51,7 +51,7 @@ def test_a_file_that_lacks_a_class_is_refused_before_a_folder_is_made(
 
 
 def test_a_table_gives_sentences_to_methods_that_take_them(here: Call, zoo: Path, sentences: Path) -> None:
-    words = ("--data", zoo, "--model", "tiny", "--method", "zero_shot,tpt", "--no-baselines", "--seeds", 1)
+    words = ("--dataset", zoo, "--model", "tiny", "--method", "zero_shot,tpt", "--no-baselines", "--seeds", 1)
     code, _, said = here("eval", *words, "--set", "views=2", "--texts", sentences, "--out", "out")
     assert code == 0, said
     folders = [Path("out/runs/zoo", name, "1") for name in ("zero_shot", "tpt")]

@@ -49,12 +49,12 @@ def test_a_machine_with_another_disk_is_left_out_and_one_that_is_lost_replaced(
     tmp_path: Path, machines: list[Machine]
 ) -> None:
     first, second = machines
-    quick = [*EVAL, "--methods", "zero_shot", "--limit", "5", "--ray", HEAD]
+    quick = [*EVAL, "--method", "zero_shot", "--limit", "5", "--ray", HEAD]
     told = said(first.start(*quick, "--out", "/tmp/own"))
     assert "10.77.0.2" in told
     assert "does not see /tmp/own" in told
     assert len(rows(tmp_path / "1" / "own")) == 2  # all of them, by the machine that has the folder
-    long = [*EVAL, "--methods", "taps"]
+    long = [*EVAL, "--method", "taps"]
     process, there = first.start(*long, "--out", "/mnt/there", "--ray", HEAD), tmp_path / "shared" / "there"
     end = time.monotonic() + 300
     while len(list(there.glob("runs/*/*/*/state/*.safetensors"))) < 2:  # both runs are under way

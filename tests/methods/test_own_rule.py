@@ -68,7 +68,7 @@ def test_a_command_takes_them(plugin: str, pictures: Path, tmp_path: Path) -> No
         "eval",
         "--dataset",
         str(pictures),
-        "--methods",
+        "--method",
         "zero_shot+",
         "--model",
         "tiny",

@@ -40,7 +40,6 @@ class Target:
         pretrained: Weights; speed does not depend on them.
         dtype: Of our frozen weights: fp32, bf16, fp16; default: bf16 on cuda, else fp32.
         device: cpu or cuda; default: cuda where there is one.
-        threads: Threads of torch on a CPU.
         file: Also write the figures to this file.
     """
 
@@ -48,7 +47,6 @@ class Target:
     pretrained: str = "random"
     dtype: str | None = None
     device: str | None = None
-    threads: int | None = field(default=None, metadata={"min": 1})
     file: Path | None = field(default=None, metadata={"flags": ("--json",)})
 
     def __post_init__(self) -> None:
@@ -56,13 +54,9 @@ class Target:
             check_json(self.file)
 
     def place(self) -> tuple[torch.device, torch.dtype]:
-        """The device to measure on and the dtype of our frozen weights; the number of threads is set."""
-        import torch
-
+        """The device to measure on and the dtype of our frozen weights."""
         from taps.model.clip.load import find_device, find_dtype
 
-        if self.threads:
-            torch.set_num_threads(self.threads)
         device = find_device(self.device)
         return device, find_dtype(self.dtype or ("bf16" if device.type == "cuda" else "fp32"))
 
@@ -104,7 +98,6 @@ def step(
     ] = "sample,never",
     views: Views = 64,
     repeats: Annotated[int, typer.Option(min=1, help="Rounds; each times either way once.")] = 10,
-    reference: Annotated[bool, typer.Option(help="Whether to time the published way, too.")] = True,
     quick: Annotated[bool, typer.Option("--quick", help="Two rounds: a first impression.")] = False,
 ) -> None:
     """The step per image: the published way and ours side by side, alternating."""
@@ -116,7 +109,7 @@ def step(
     for case in cases(
         parse_numbers("--classes", classes), parse_numbers("--buffer", buffer), reset.split(","), views
     ):
-        got = measure_step(load, case, device=device, dtype=dtype, repeats=rounds, reference=reference)
+        got = measure_step(load, case, device=device, dtype=dtype, repeats=rounds)
         rows.append(asdict(got))
         lines.append(step_line(got))
         Console(stderr=True).print(" ".join(lines[-1]), highlight=False)

@@ -25,7 +25,7 @@ def demo(
     model: Annotated[
         str, typer.Option(help="pocket comes with the package; any other model works too.")
     ] = "pocket",
-    methods: Annotated[str, typer.Option(help="Which methods to compare.")] = "view_ensemble,view_ensemble+",
+    method: Annotated[str, typer.Option(help="Which methods to compare.")] = "view_ensemble,view_ensemble+",
     limit: Annotated[
         int, typer.Option(min=1, help="Stop after this many images of 400; with --serve, of 360.")
     ] = IMAGES,
@@ -55,7 +55,7 @@ def demo(
     if serve:
         label_page(clip, out / "store", limit=limit, views=views, rate=rate, seed=seed)
     else:
-        compare(clip, parse_list(methods), out, limit=limit, views=views, rate=rate, seed=seed)
+        compare(clip, parse_list(method), out, limit=limit, views=views, rate=rate, seed=seed)
 
 
 def compare(

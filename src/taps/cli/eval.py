@@ -23,9 +23,7 @@ if TYPE_CHECKING:
 app = new_app()
 NAMES, ALWAYS, MARGIN = ("data set", "method"), ("seeds", "images", "top-1 %", "to zero-shot"), 2
 GO_ON = "Run the same command with --resume to continue."
-Methods = Annotated[
-    str, typer.Option("--method", "--methods", help="Separated by commas; `taps methods` lists them.")
-]
+Methods = Annotated[str, typer.Option(help="Separated by commas; `taps methods` lists them.")]
 Out = Annotated[str, typer.Option(help="Folder for the results.")]
 Baseline = Annotated[str | None, typer.Option(help="The method to compare with; by default zero_shot.")]
 Baselines = Annotated[bool, typer.Option(help="Add zero_shot, source and view_ensemble to the methods.")]

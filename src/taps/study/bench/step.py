@@ -88,7 +88,6 @@ def measure_step(
     device: torch.device,
     dtype: torch.dtype,
     repeats: int,
-    reference: bool = True,
 ) -> StepTimings:
     """Measure one case. Memory is measured for each step alone, then both alternate.
 
@@ -98,7 +97,6 @@ def measure_step(
         device: Where.
         dtype: Of our frozen weights; the published step keeps float32 and, on CUDA, fp16 autocast.
         repeats: Rounds; each times either step once.
-        reference: Whether to time the published step at all.
     """
     image = photo(*IMAGE)
     free_memory(device)
@@ -108,10 +106,8 @@ def measure_step(
         "ours": lambda: learner.method.predict(views),
         "ours_views": lambda: learner.predict_one(image),
     }
-    reference_mib = None
-    if reference:
-        published, reference_mib = try_reference(load, case, tuner_of(learner).prompts, device, views)
-        work |= {} if published is None else reference_work(published, views, image)
+    published, reference_mib = try_reference(load, case, tuner_of(learner).prompts, device, views)
+    work |= {} if published is None else reference_work(published, views, image)
     got = alternate(work, repeats, device)
     return StepTimings(
         case,

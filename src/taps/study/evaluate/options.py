@@ -49,7 +49,7 @@ class Setup:
         delay: Images that pass before an answer comes.
     """
 
-    dataset: tuple[str, ...] = field(default=(), metadata={"flags": ("--dataset", "--data")})
+    dataset: tuple[str, ...] = ()
     model: str = "pocket"
     pretrained: str | None = None
     prompts: str | None = None
