@@ -56,4 +56,4 @@ def test_command(
 
 
 def test_every_order_has_an_example() -> None:
-    assert len(COMMANDS) == 8
+    assert len(COMMANDS) == 6
