@@ -64,19 +64,30 @@ def _write_run(
         writer.writerow(COLUMNS)
         for t in range(n):
             name = CLASSES[order[t] % len(CLASSES)]
-            writer.writerow(
-                (
-                    *(t, f"{name}/{order[t]}.jpg", name if correct[t] else "class x", name, correct[t]),
-                    *(f"{probability[t]:.6g}", f"{entropy[t]:.6g}", f"{entropy[t]:.6g}"),
-                    *(f"{threshold[t]:.6g}", int(asked[t])),
-                    *(
-                        f"{TIME.get(method, 0.1) * rng.lognormal(0, 0.1):.6f}",
-                        int(correct[t] or rng.random() < 0.5),
-                    ),
-                    *(f"{probability[t] if correct[t] else 0.5 * (1 - probability[t]):.6g}",),
-                    *(f"{probability[t] ** 2:.6g}", 0, 0, 0, order[t] % len(CLASSES), "", "", "", "", ""),
-                )
-            )
+            seconds = TIME.get(method, 0.1) * rng.lognormal(0, 0.1)
+            right = correct[t] or rng.random() < 0.5
+            of_truth = probability[t] if correct[t] else 0.5 * (1 - probability[t])
+            cells = {
+                "path": f"{name}/{order[t]}.jpg",
+                "predicted": name if correct[t] else "class x",
+                "probability": f"{probability[t]:.6g}",
+                "truth": name,
+                "correct": correct[t],
+                "asked": int(asked[t]),
+                "t": t,
+                "score": f"{entropy[t]:.6g}",
+                "threshold": f"{threshold[t]:.6g}",
+                "view_entropy": f"{entropy[t]:.6g}",
+                "reject": 0,
+                "seconds": f"{seconds:.6f}",
+                "top5": int(right),
+                "of_truth": f"{of_truth:.6g}",
+                "squares": f"{probability[t] ** 2:.6g}",
+                "outside": 0,
+                "phase": 0,
+                "truth_index": order[t] % len(CLASSES),
+            }
+            writer.writerow([cells.get(name, "") for name in COLUMNS])
     with (folder / "events.jsonl").open("w") as file:
         for t in np.flatnonzero(asked):
             file.write(json.dumps({"event": "answered", "id": int(t), "t": int(t), "answer": 0}) + "\n")

@@ -50,12 +50,17 @@ def test_a_saved_learner_goes_on_with_the_same_numbers(old: Path, tiny: Clip, na
 def test_a_run_is_continued_and_read_for_other_tools(old: Path) -> None:
     from taps.adapters import read_run
     from taps.cli.main import app
+    from taps.streams.record import read_predictions
 
     words = ["run", str(old / "images"), "--resume", "--out", str(old / "run"), "--limit", "12"]
     result = CliRunner().invoke(app, words)
     assert result.exit_code == 0, result.output
     assert len((old / "run" / "predictions.csv").read_text().splitlines()) == 13
     assert len(read_run(old / "run")) == 12
+    rows = read_predictions(old / "run")  # under the names of today
+    assert [int(row["t"]) for row in rows] == list(range(12))
+    assert all(row["truth"] in (row["path"].split("/")[0], "") for row in rows)
+    assert all(0 <= float(row["probability"]) <= 1 and row["view_entropy"] for row in rows)
 
 
 @pytest.mark.parametrize("replayed", [False, True])

@@ -16,6 +16,8 @@ PixelArray = NDArray[np.uint8]
 """A decoded image: height × width × 3, RGB, 8 bits."""
 OUTSIDE = -1
 """The label of an image of none of the classes."""
+FIRST_COLUMNS = ("path", "predicted", "probability")
+"""Of every `predictions.csv`, whichever command writes it."""
 TOP = 9
 """Classes that are recorded with a prediction: one for each number key."""
 

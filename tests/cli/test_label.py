@@ -147,8 +147,10 @@ def test_questions_are_chosen_among_all_images_and_all_are_predicted_again(
         for t, row in enumerate(rows):  # ids are places here
             if row["by"] == "model":
                 probs = learner.repredict_kept([t])[t]
-                assert row["label"] == made.dataset.classes[probs.argmax()]
-                assert float(row["probability"]) == pytest.approx(calibrated(float(probs.max())), abs=1e-4)
+                assert row["final"] == made.dataset.classes[probs.argmax()]
+                assert float(row["final_probability"]) == pytest.approx(
+                    calibrated(float(probs.max())), abs=1e-4
+                )
         log.drop()
         log.snapshots.folder.rename(tmp_path / "lost")  # so that the whole log is replayed
         again = service.send("photos", lambda session: session.learner_log.learner().state_dict()).result()
@@ -326,7 +328,7 @@ def test_images_are_sorted_by_what_is_believed_in_the_end(pictures: Path, tiny: 
         end.write(made)  # the image lies in its new folder alone
     files = [str(file.relative_to(tmp_path / "sorted")) for file in (tmp_path / "sorted").glob("*/*")]
     assert sorted(files) == sorted(
-        f"{r['label']}/{r['path'].replace('/', '__')}" for r in table(tmp_path / "store")
+        f"{r['final']}/{r['path'].replace('/', '__')}" for r in table(tmp_path / "store")
     )
     assert "ended_by" in table(tmp_path / "store", "labels.csv")[0]
 
@@ -341,7 +343,7 @@ def check(service: Service, made: Folder, folder: Path, clip: Clip) -> None:
         row["path"]: row["label"] for row in csv.DictReader((folder / "labels.csv").read_text().splitlines())
     }
     assert labels
-    assert {row["path"]: row["label"] for row in rows if row["by"] == "person"} == labels
+    assert {row["path"]: row["final"] for row in rows if row["by"] == "person"} == labels
     assert made.status().learner == f"taps predict NEW_IMAGES --learner {service.store.files}"
     plain = Learner(clip, made.dataset.classes, "zero_shot+", seed=0, recent=100, **SETTINGS)
     plain.load_state_dict(service.worker("photos").session.learner_log.learner().state_dict())
@@ -349,7 +351,7 @@ def check(service: Service, made: Folder, folder: Path, clip: Clip) -> None:
         if row["by"] == "model":
             said = plain.repredict(t, made.dataset.read(made.order[t]))
             # Neighbours when the image came have a share in it: of two close classes, either is first.
-            assert said.probs[plain.class_index(row["label"])] > said.probability - CLOSE
+            assert said.probs[plain.class_index(row["final"])] > said.probability - CLOSE
     before = (folder / "predictions.csv").read_text()
     made.write(folder)  # what was said in the end stays
     assert (folder / "predictions.csv").read_text() == before
@@ -372,8 +374,8 @@ def test_files_that_cannot_be_read_do_not_stop_the_others(pictures: Path, tiny: 
         for row in csv.DictReader((tmp_path / "store/predictions.csv").read_text().splitlines())
     }
     assert len(rows) == 26
-    assert (rows["bee/half.png"]["by"], rows["bee/half.png"]["label"]) == ("nobody", "")
-    assert rows[first]["label"] == rows[first]["predicted_first"]
+    assert (rows["bee/half.png"]["by"], rows["bee/half.png"]["final"]) == ("nobody", "")
+    assert rows[first]["final"] == rows[first]["predicted"]
 
 
 @pytest.mark.parametrize("broken", [disk_full, database_gone, commit_fails])

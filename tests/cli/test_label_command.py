@@ -116,8 +116,8 @@ def test_a_folder_is_labelled_stopped_and_finished(pictures: Path, tmp_path: Pat
     assert sorted(row["path"] for row in rows) == sorted(
         str(path.relative_to(pictures)) for path in pictures.rglob("*.png")
     )
-    assert {row["path"]: row["label"] for row in rows if row["by"] == "person"} == early | late
-    assert {row["label"] for row in rows} <= {"ant", "bee", "cat"}
+    assert {row["path"]: row["final"] for row in rows if row["by"] == "person"} == early | late
+    assert {row["final"] for row in rows} <= {"ant", "bee", "cat"}
 
 
 def test_the_demos_page_hides_what_the_images_are(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def test_files_and_counts(folder, tmp_path, here):
     assert summary["n"] == len(rows) == 24
     assert summary["broken"] == 5
     assert summary["asked"] == sum(row["asked"] == "1" for row in rows) > 0
-    assert summary["top1"] == pytest.approx(np.mean([row["predicted"] == row["label"] for row in rows]))
+    assert summary["top1"] == pytest.approx(np.mean([row["predicted"] == row["truth"] for row in rows]))
     assert {"rate", "ms_p50", "ms_p95", "peak_rss_mb", "settings"} <= summary.keys()
     events = [json.loads(line) for line in (tmp_path / "out/events.jsonl").read_text().splitlines()]
     asked = [event["id"] for event in events if event["event"] == "predicted" and event["asked"]]
@@ -100,7 +100,7 @@ def test_a_run_leaves_a_page_and_sorted_images(folder, tmp_path, here):
     assert here("run", folder, *FAST, "--out", "o", "--sort-into", "sorted", "--sure", "0")[0] == 0
     rows = list(csv.DictReader((tmp_path / "o/predictions.csv").read_text().splitlines()))
     for row in rows:  # where somebody answered, the answer says where an image belongs
-        label = row["label"] if row["asked"] == "1" else row["final"]
+        label = row["truth"] if row["asked"] == "1" else row["final"]
         copy = tmp_path / "sorted" / label / row["path"].replace("/", "__")
         assert copy.read_bytes() == (folder / row["path"]).read_bytes()
     page = (tmp_path / "o/report.html").read_text()
@@ -149,8 +149,8 @@ def test_wordnet_ids_with_equal_names_are_classes(tmp_path, here, as_file):
     code, _, err = here("run", "images", *FAST, *given, "--out", "o")
     assert code == 0, err
     rows = list(csv.DictReader((tmp_path / "o/predictions.csv").read_text().splitlines()))
-    assert {row["label"] for row in rows} == {"missile", "tench"}
-    assert all(ids[int(row["truth"])] == row["path"].split("/")[0] for row in rows)
+    assert {row["truth"] for row in rows} == {"missile", "tench"}
+    assert all(ids[int(row["truth_index"])] == row["path"].split("/")[0] for row in rows)
     code, _, err = here("predict", "images", "--learner", "o", "--quiet")
     assert code == 0, err
     assert here("predict", "images", "--model", "tiny", *given, "--quiet")[0] == 0
@@ -259,14 +259,14 @@ def test_a_class_is_added_at_the_console(folder, tmp_path, here, typed):
     code, _, err = here("run", folder / "dog", *FAST, *asked, stdin=typed)
     assert code == 0, err
     rows = read_predictions(tmp_path / "o")
-    assert [row["label"] for row in rows] == ["zebra", "zebra", "dog"]
-    added = [float(row["of_label"]) for row in rows]
+    assert [row["truth"] for row in rows] == ["zebra", "zebra", "dog"]
+    added = [float(row["of_truth"]) for row in rows]
     assert added[0] == 0.0  # nobody had thought of it when the image was predicted
     assert added[2] > 0
     code, _, err = here("run", "--resume", "--limit", "5", "--out", "o", stdin="zebra\nbird\n")
     assert code == 0, err
     assert json.loads((tmp_path / "o/summary.json").read_text())["classes"] == 4
-    assert [row["label"] for row in read_predictions(tmp_path / "o")[3:]] == ["zebra", "bird"]
+    assert [row["truth"] for row in read_predictions(tmp_path / "o")[3:]] == ["zebra", "bird"]
 
 
 def test_an_annotator_is_named_where_one_is_asked(folder, here):
@@ -521,7 +521,7 @@ def test_a_stream_as_a_paper_draws_it(folder, tmp_path, here):
     code, _, err = here("run", folder, *plain, "--out", "out")
     assert code == 0, err
     rows = list(csv.DictReader((tmp_path / "out/predictions.csv").read_text().splitlines()))
-    labels = [row["label"] for row in rows]
+    labels = [row["truth"] for row in rows]
     assert [labels[place] for place in (0, 8, 16)] == list(dict.fromkeys(labels))
     assert [row["phase"] for row in rows] == [str(place // 8) for place in range(24)]
     code, _, err = here("run", folder, "--no-shuffle", "--order", "statA", "--model", "tiny")

@@ -213,7 +213,7 @@ def test_the_result_is_taken_home(running: Running, tmp_path: Path) -> None:
     running.finish()
     found = {each["name"]: each for each in running.http.get("/review").json()}
     rows = list(csv.DictReader(running.http.get("/result").text.splitlines()))
-    assert {row["path"]: row["label"] for row in rows} == {
+    assert {row["path"]: row["final"] for row in rows} == {
         name: each["label"] for name, each in found.items()
     }
     packed = running.http.get("/result", params={"format": "zip"})

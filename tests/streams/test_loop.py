@@ -141,4 +141,4 @@ def test_late_and_wrong_answers_arrive(tmp_path: Path, make_job: Callable[..., J
     )
     given = {event["t"]: event["label"] for event in events if event["event"] == "answered"}
     assert given
-    assert all(given[int(row["t"])] != row["label"] for row in rows if int(row["t"]) in given)
+    assert all(given[int(row["t"])] != row["truth"] for row in rows if int(row["t"]) in given)

@@ -229,7 +229,7 @@ def test_an_answer_is_replaced_by_the_one_that_corrects_it(
     assert events[3]["label"] == "bee"
     with (tmp_path / "run" / PREDICTIONS).open(newline="") as file:
         rows = list(csv.DictReader(file))
-    assert [row["label"] for row in rows] == ["bee", *["ant"] * 5]
+    assert [row["truth"] for row in rows] == ["bee", *["ant"] * 5]
     assert [row["correct"] == "1" for row in rows] == right
     with closing(Record(tmp_path / "run")) as again:  # and the checkpoint agrees
         assert again.position == 6

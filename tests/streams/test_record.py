@@ -43,13 +43,13 @@ def test_every_cell_of_a_row(tmp_path: Path) -> None:
         record.row(10, "f.png", rejected, ImageScore(1, OUTSIDE), CLASSES)
         record.row(11, "g.png", prediction(), ImageScore(1, denied=True), CLASSES)
     assert (tmp_path / PREDICTIONS).read_text().splitlines() == [
-        "t,path,predicted,label,correct,probability,entropy,score,threshold,asked,seconds,top5,"
-        "of_label,squares,reject,outside,phase,truth,final,final_probability,final_correct,why,final_answered",
-        "7,a/b.png,ant,cat,0,0.625123,1.23457,0.75,0.987654,1,0.012346,1,0.25,0.468904,0,0,3,2,,,,score,",
-        '8,"c,""d"".png",dog,dog,1,0.625123,1.23457,0.75,0.987654,0,0.012346,0,0,0.468904,0,0,0,3,,,,,',
-        "9,e.png,bee,,,0.625123,1.23457,0.75,0.987654,0,0.012346,,,0.468904,0,0,0,,,,,,",
-        "10,f.png,bee,,,0.625123,1.23457,0.75,0.987654,0,0.012346,,,0.468904,0.25,1,0,,,,,,",
-        "11,g.png,bee,,0,0.625123,1.23457,0.75,0.987654,1,0.012346,,,0.468904,0,0,0,,,,,score,",
+        "path,predicted,probability,final,final_probability,final_correct,final_answered,truth,correct,"
+        "asked,why,t,score,threshold,view_entropy,reject,seconds,top5,of_truth,squares,outside,phase,truth_index",
+        "a/b.png,ant,0.625123,,,,,cat,0,1,score,7,0.75,0.987654,1.23457,0,0.012346,1,0.25,0.468904,0,3,2",
+        '"c,""d"".png",dog,0.625123,,,,,dog,1,0,,8,0.75,0.987654,1.23457,0,0.012346,0,0,0.468904,0,0,3',
+        "e.png,bee,0.625123,,,,,,,0,,9,0.75,0.987654,1.23457,0,0.012346,,,0.468904,0,0,",
+        "f.png,bee,0.625123,,,,,,,0,,10,0.75,0.987654,1.23457,0.25,0.012346,,,0.468904,1,0,",
+        "g.png,bee,0.625123,,,,,,0,1,score,11,0.75,0.987654,1.23457,0,0.012346,,,0.468904,0,0,",
     ]
     assert ",".join(COLUMNS) == (tmp_path / PREDICTIONS).read_text().splitlines()[0]
 
@@ -66,7 +66,7 @@ def test_any_name_comes_back_from_its_row(tmp_path: Path, name: str) -> None:
     assert b"\r\n" not in data  # each line ends as text files here do
     assert (
         data.splitlines()[-1]
-        == b"1,plain.png,bee,,,0.625123,1.23457,0.75,0.987654,1,0.012346,,,0.468904,0,0,0,,,,,score,"
+        == b"plain.png,bee,0.625123,,,,,,,1,score,1,0.75,0.987654,1.23457,0,0.012346,,,0.468904,0,0,"
     )
     assert data.count(b"\n") == 3 + name.count("\n")
     (tmp_path / PREDICTIONS).write_bytes(data[:-9])  # cut off by a kill
@@ -112,7 +112,7 @@ def test_a_threshold_without_end_is_null_in_the_file_and_comes_back(
     line = json.loads((tmp_path / EVENTS).read_text(), parse_constant=pytest.fail)
     assert (line["threshold"], line["score"]) == (None, None)
     (row,) = read_predictions(tmp_path)
-    assert (row["threshold"], row["score"], row["entropy"]) == ("", "", "1.23457")
+    assert (row["threshold"], row["score"], row["view_entropy"]) == ("", "", "1.23457")
     (event,) = read_events(tmp_path)
     assert event["threshold"] == threshold
 
@@ -252,7 +252,7 @@ def test_what_a_second_opening_finds(
         again.row(1, "1.png", prediction(), BEE, CLASSES)
         again.forget()
     lines = (tmp_path / PREDICTIONS).read_text().splitlines()
-    assert [line.split(",")[0] for line in lines] == ["t", "0", "1"]
+    assert [line.split(",")[0] for line in lines] == ["path", "0.png", "1.png"]
     assert {path.name for path in tmp_path.glob("[!.]*")} == {PREDICTIONS, EVENTS}
     with closing(Record(tmp_path)) as fresh:  # no checkpoint: begun anew
         assert fresh.position == 0
@@ -285,10 +285,9 @@ def test_a_replaced_row_and_its_checkpoint_come_together(
     after = (tmp_path / PREDICTIONS).read_bytes()
     assert (after == before) == (stopped == "before the checkpoint")
     if after != before:
-        cells = {  # label and correct; of_label; truth
-            b'"bee","cat","0"': b'"bee","bee","1"',
-            b'"0.25","0.468904"': b'"0.625123","0.468904"',
-            b'"0","2",': b'"0","1",',
+        cells = {  # truth and correct; of_truth; truth_index
+            b'"","cat","0"': b'"","bee","1"',
+            b'"0.25","0.468904","0","0","2"': b'"0.625123","0.468904","0","0","1"',
         }
         for old, new in cells.items():
             before = before.replace(old, new)
@@ -375,3 +374,24 @@ def test_files_are_closed_where_they_cannot_be_begun(
         Record(tmp_path)
     assert opened
     assert all(file.closed for file in opened)
+
+
+def test_a_table_of_before_goes_on_in_its_own_columns(
+    tmp_path: Path, tiny: Clip, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old = "t,path,predicted,label,correct,probability,entropy,asked,of_label,truth,final"
+    given = (prediction(), ImageScore(0, 2, hit=True), CLASSES)
+    with monkeypatch.context() as patch, closing(Record(tmp_path)) as record:
+        patch.setattr("taps.streams.record.HEADER", f"{old}\n".encode())
+        record.files[PREDICTIONS].close()
+        (tmp_path / PREDICTIONS).unlink()
+        with closing(Record(tmp_path)) as before:
+            before.row(0, "a.png", *given)
+            before.checkpoint(Learner(tiny, CLASSES, "zero_shot"), RunningScore(position=1))
+    with closing(Record(tmp_path)) as after:
+        after.row(1, "b.png", *given)
+    lines = (tmp_path / PREDICTIONS).read_text().splitlines()
+    assert lines == [old, *(f"{t},{n}.png,ant,cat,0,0.625123,1.23457,1,0.25,2," for t, n in enumerate("ab"))]
+    for row in read_predictions(tmp_path):
+        found = [row[name] for name in ("truth", "truth_index", "of_truth", "view_entropy")]
+        assert found == ["cat", "2", "0.25", "1.23457"]

@@ -207,12 +207,13 @@ class PredictionsCsv:
         append: bool = False,
     ) -> None:
         from taps.streams.sorting import sorter
+        from taps.types import FIRST_COLUMNS
 
         self.classes, self.dataset, self.sorter = classes, dataset, sorter(dataset, sort)
         self.top = min(options.top, len(classes))
         self.done: frozenset[str] = frozenset()
         others = [name for k in range(2, self.top + 1) for name in (f"class_{k}", f"probability_{k}")]
-        columns, out = ["path", "predicted", "probability", *others, "error"], Path(options.out)
+        columns, out = [*FIRST_COLUMNS, *others, "error"], Path(options.out)
         append = append and options.out != "-" and check_table(out, re.compile(",".join(columns)))
         if append:
             with out.open(newline="", encoding="utf-8", errors="replace") as file:

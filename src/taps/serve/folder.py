@@ -350,7 +350,7 @@ class Folder:
         by_name = {belief.row.name: belief for belief in found}
         names = [self.name(t) for t in range(len(self.order))]
         rows = [by_name[name].cells() for name in names if name in by_name]
-        broken = [[name, "", "nobody", "", "", 0, "", ""] for name in self.broken if name not in by_name]
+        broken = [[name, *[""] * 4, 0, "nobody", "", ""] for name in self.broken if name not in by_name]
         write_text(predictions, csv_text(COLUMNS, rows + broken))
         return labels, predictions
 

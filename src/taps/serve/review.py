@@ -23,11 +23,12 @@ from taps.streams.class_folders import folder_name
 from taps.streams.log import ACCEPTED
 from taps.streams.predict import ZIPPED
 from taps.streams.row import LABELLED, OPEN, UNQUERIED, Row
+from taps.types import FIRST_COLUMNS
 
 NONE = "none of the classes"
 POWER = 0.7  # of the head's odds; docs/results/folder-order.md says what it was fitted to
 COLUMNS = (
-    "path", "label", "by", "probability", "predicted_first", "asked", "accepted_by", "accepted_above",
+    *FIRST_COLUMNS, "final", "final_probability", "asked", "by", "accepted_by", "accepted_above",
 )  # fmt: skip
 TOGETHER = 100  # images predicted again in one message to the worker, while answers wait
 GROUP = 12  # similar images that are labelled at once, at most: a screen of them
@@ -53,12 +54,14 @@ class Belief:
 
     def cells(self) -> list[object]:
         """Its row in predictions.csv."""
-        probability = "" if self.by == "person" else f"{self.probability:.4f}"
+        row = self.row
+        first = [row.name, row.label, f"{row.probability:.4f}"]
+        final = "1" if self.by == "person" else f"{self.probability:.4f}"
         by = "person" if self.by == "person" else "model"
         accepted = ["", ""]
         if self.accepted is not None:
             accepted = [self.accepted.who, f"{self.accepted.value['above']:.4f}"]
-        return [self.row.name, self.label, by, probability, self.row.label, int(self.row.asked), *accepted]
+        return [*first, self.label, final, int(row.asked), by, *accepted]
 
 
 def beliefs_of(service: Service, stream: str) -> list[Belief]:

@@ -17,7 +17,7 @@ import numpy as np
 
 from taps import disk
 from taps.errors import DamagedError, StateError
-from taps.files import AppendFile, check_mark, csv_dicts, csv_line, csv_rows, holds, json_text
+from taps.files import AppendFile, check_mark, csv_line, csv_rows, holds, json_text
 from taps.learner import checkpoint
 from taps.learner.checkpoint import Saved
 from taps.learner.learner import Learner, restored
@@ -26,7 +26,7 @@ from taps.process import first_image_done, run_memory_mb
 from taps.streams.log import ANSWERED, PREDICTED, SKIPPED, UNDONE
 from taps.streams.row import Row
 from taps.streams.score import ImageScore, RunningScore, row_of
-from taps.types import OUTSIDE, Answer, FloatArray, Prediction
+from taps.types import FIRST_COLUMNS, OUTSIDE, Answer, FloatArray, Prediction
 
 PREDICTIONS, EVENTS, STATE, SPEC = "predictions.csv", "events.jsonl", "state", "run.json"
 ROWS = "rows.bin"  # what the learner needs of each image to predict it again
@@ -65,7 +65,7 @@ class Record:
     def __init__(self, folder: Path, pace: Pace = Pace()) -> None:
         disk.claim(folder, is_run)
         self.folder, self.pace = folder, pace
-        self.replaced: dict[str, Sequence[Any]] = {}  # rows to be changed, by the image's place
+        self.replaced: dict[str, Mapping[str, Any]] = {}  # rows to be changed, by the image's place
         self._found = self._read_checkpoint()
         disk.remove(folder / ANEW)  # stopped before a checkpoint knew of it
         self.saved = None if self._found is None else self._found.extra
@@ -76,7 +76,8 @@ class Record:
                 self.files[name] = AppendFile(folder / name, marks.get(name))
                 opened.callback(self.files[name].close)
             if self.files[PREDICTIONS].size == 0:
-                self.files[PREDICTIONS].write(_line(COLUMNS))
+                self.files[PREDICTIONS].write(HEADER)
+            self.columns = columns_of(self._header())  # a run of before goes on in its own order
             opened.pop_all()
         self.last_time, self.cost = time.perf_counter(), 0.0
         self._counts_memory = False
@@ -128,7 +129,7 @@ class Record:
 
     def row(self, *given: Any) -> None:
         """Append a row to the CSV; the arguments are those of `cells_of`."""
-        self.files[PREDICTIONS].write(_line(cells_of(*given)))
+        self.files[PREDICTIONS].write(_line(cells_of(*given), self.columns))
 
     def replace_row(self, t: int, *given: Any) -> None:
         """Replace the row of image `t`; the file is changed at the next checkpoint."""
@@ -162,17 +163,19 @@ class Record:
     def set_final(self, cells: Mapping[str, Final]) -> None:
         """Fill the last columns, by the image's place; the file is changed at the next checkpoint."""
         for row in self._written():
-            # New columns go to the end: of a run begun when there were fewer, the names fit, too.
-            held = dict(zip(COLUMNS, self.replaced.get(row[0], row), strict=False))
-            held |= cells[row[0]]._asdict() if row[0] in cells else {}
-            self.replaced[row[0]] = [held.get(name, "") for name in COLUMNS]
-        self.replaced[COLUMNS[0]] = COLUMNS
+            held = self.replaced.get(row["t"], row)
+            self.replaced[row["t"]] = {**held, **(cells[row["t"]]._asdict() if row["t"] in cells else {})}
 
-    def _written(self) -> Iterator[list[str]]:
-        """The rows of the CSV so far, the header too."""
+    def _header(self) -> list[str]:
+        self.files[PREDICTIONS].flush()
+        with self.files[PREDICTIONS].path.open(encoding="utf-8", errors="replace", newline="") as file:
+            return next(csv_rows(file))
+
+    def _written(self) -> list[dict[str, str]]:
+        """The rows of the CSV so far."""
         self.files[PREDICTIONS].flush()
         text = self.files[PREDICTIONS].path.read_bytes().decode("utf-8", "surrogateescape")
-        return csv_rows(io.StringIO(text, newline=""))
+        return _dicts(io.StringIO(text, newline=""))
 
     def checkpoint_if_due(self, learner: Learner, running: RunningScore) -> None:
         """Save when enough images and enough time have passed since the last time."""
@@ -210,8 +213,10 @@ class Record:
         written = self._written()
         self.files[PREDICTIONS].close()
         file = self.files[PREDICTIONS] = AppendFile(self.folder / ANEW)
+        self.columns = COLUMNS
+        file.write(HEADER)
         for row in written:
-            file.write(_line(self.replaced.get(row[0], row)))
+            file.write(_line(self.replaced.get(row["t"], row), COLUMNS))
         file.flush(sync=True)
         self.replaced.clear()
 
@@ -275,40 +280,50 @@ class Final(NamedTuple):
 
 
 COLUMNS = (
-    *("t", "path", "predicted", "label", "correct", "probability", "entropy", "score", "threshold"),
-    *("asked", "seconds", "top5", "of_label", "squares", "reject", "outside", "phase", "truth"),
-    *("final", "final_probability", "final_correct", "why", "final_answered"),
+    *(*FIRST_COLUMNS, "final", "final_probability", "final_correct", "final_answered", "truth", "correct"),
+    *("asked", "why", "t", "score", "threshold", "view_entropy", "reject", "seconds", "top5"),
+    *("of_truth", "squares", "outside", "phase", "truth_index"),
 )
+BEFORE = {"label": "truth", "truth": "truth_index", "of_label": "of_truth", "entropy": "view_entropy"}
+"""Columns of runs of before 0.3, and their names of today."""
+
+
+HEADER = csv_line(COLUMNS).encode()
+
+
+def columns_of(header: Sequence[str]) -> tuple[str, ...]:
+    """The columns of a file, by their names of today."""
+    return tuple(BEFORE.get(name, name) if "label" in header else name for name in header)
 
 
 def cells_of(
     t: int, path: str, prediction: Prediction, score: ImageScore, classes: Sequence[str], phase: int = 0
-) -> list[Any]:
-    """The cells of `COLUMNS` for one image; those of what nobody knows stay empty."""
+) -> dict[str, Any]:
+    """The cells of one image by their columns; those of what nobody knows stay empty."""
     truth = None if score.label in (None, OUTSIDE) else score.label
     probs = prediction.probs
-    of_label = "" if truth is None else f"{probs[truth] if truth < len(probs) else 0.0:.6g}"  # added later: 0
-    return [
-        t,
-        path,
-        classes[score.final],
-        "" if truth is None else classes[truth],
-        _flag(score.correct),
-        _number(prediction.probability),
-        _number(prediction.entropy),
-        _number(prediction.score),
-        _number(prediction.threshold),
-        int(prediction.ask),
-        f"{prediction.seconds:.6f}",
-        _flag(score.hit),
-        of_label,
-        f"{probs @ probs:.6g}",
-        _number(prediction.reject),
-        int(score.label == OUTSIDE),
-        phase,
-        "" if truth is None else truth,
-        *("", "", "", prediction.why, ""),
-    ]
+    of_truth = "" if truth is None else f"{probs[truth] if truth < len(probs) else 0.0:.6g}"  # added later: 0
+    return {
+        "path": path,
+        "predicted": classes[score.final],
+        "probability": _number(prediction.probability),
+        "truth": "" if truth is None else classes[truth],
+        "correct": _flag(score.correct),
+        "asked": int(prediction.ask),
+        "why": prediction.why,
+        "t": t,
+        "score": _number(prediction.score),
+        "threshold": _number(prediction.threshold),
+        "view_entropy": _number(prediction.entropy),
+        "reject": _number(prediction.reject),
+        "seconds": f"{prediction.seconds:.6f}",
+        "top5": _flag(score.hit),
+        "of_truth": of_truth,
+        "squares": f"{probs @ probs:.6g}",
+        "outside": int(score.label == OUTSIDE),
+        "phase": phase,
+        "truth_index": "" if truth is None else truth,
+    }
 
 
 def _number(value: float) -> str:
@@ -322,7 +337,13 @@ def _flag(value: bool | None) -> int | str:
 
 def read_predictions(folder: Path) -> list[dict[str, str]]:
     """The rows of a run's `predictions.csv`, cells by the names of their columns."""
-    return csv_dicts(whole_lines(folder / PREDICTIONS))
+    return _dicts(whole_lines(folder / PREDICTIONS))
+
+
+def _dicts(lines: io.StringIO) -> list[dict[str, str]]:
+    rows = csv_rows(lines)
+    columns = columns_of(next(rows, ()))
+    return [dict(zip(columns, row, strict=False)) for row in rows if row]
 
 
 def whole_lines(path: Path) -> io.StringIO:
@@ -356,5 +377,5 @@ def read_rows(folder: Path) -> list[Row]:
     return list(rows.values())
 
 
-def _line(values: Sequence[Any]) -> bytes:
-    return csv_line(values).encode("utf-8", "surrogateescape")
+def _line(cells: Mapping[str, Any], columns: Sequence[str]) -> bytes:
+    return csv_line([cells.get(name, "") for name in columns]).encode("utf-8", "surrogateescape")

@@ -164,8 +164,8 @@ def sort_run(
     """Sort the images of a run, but those `without`: by the answer, or by the last prediction."""
 
     def known(row: dict[str, str]) -> tuple[str, str, float]:
-        if row["asked"] == "1" and row["label"]:
-            return row["path"], row["label"], 1.0
+        if row["asked"] == "1" and row["truth"]:
+            return row["path"], row["truth"], 1.0
         if row.get("final"):
             return row["path"], row["final"], float(row["final_probability"])
         return row["path"], row["predicted"], float(row["probability"])

@@ -185,7 +185,7 @@ def test_drift_phase_by_phase(phases: list[list[int]], window: int) -> None:
 
 def made_run(outside: list[int], **columns: Any) -> Run:
     n = len(outside)
-    plain = {name: np.zeros(n) for name in Run.__dataclass_fields__ if name not in ("keys", "labels")}
+    plain = {name: np.zeros(n) for name in Run.__dataclass_fields__ if name not in ("paths", "truths")}
     keys, labels = [f"{i}.png" for i in range(n)], ["a" if i % 2 else "b" for i in range(n)]
     return Run(keys, labels, **plain | {"outside": np.array(outside, float)} | columns)
 
@@ -197,8 +197,8 @@ def test_images_of_no_class_are_told_apart_and_not_part_of_the_accuracy() -> Non
         correct=np.array([1, nan, 0, nan]),
         top5=np.array([1, nan, 1, nan]),
         probability=np.array([0.9, 0.2, 0.6, 0.7]),
-        entropy=np.array([0.1, 1.0, 0.5, 0.6]),
-        of_label=np.array([0.9, nan, 0.3, nan]),
+        view_entropy=np.array([0.1, 1.0, 0.5, 0.6]),
+        of_truth=np.array([0.9, nan, 0.3, nan]),
         squares=np.array([0.82, 0.3, 0.46, 0.5]),
     )
     found = measured(run)
@@ -213,8 +213,8 @@ def test_images_of_no_class_are_told_apart_and_not_part_of_the_accuracy() -> Non
 
 
 def test_two_classes_of_one_name_are_two() -> None:
-    run = made_run([0, 0, 0], correct=np.array([1.0, 0, 0]), truth=np.array([0.0, 1, 1]))
-    run = replace(run, labels=["missile"] * 3)
+    run = made_run([0, 0, 0], correct=np.array([1.0, 0, 0]), truth_index=np.array([0.0, 1, 1]))
+    run = replace(run, truths=["missile"] * 3)
     assert measured(run)["per_class"] == 0.5
-    older = replace(run, truth=np.full(3, np.nan))  # it says no more than the name
+    older = replace(run, truth_index=np.full(3, np.nan))  # it says no more than the name
     assert measured(older)["per_class"] == pytest.approx(1 / 3)

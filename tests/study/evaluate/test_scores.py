@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from taps.errors import DataError
+from taps.streams.record import COLUMNS
 from taps.streams.score import ImageScore, RunningScore
 from taps.study.evaluate.measures import bins_of, calibration_error
 from taps.study.evaluate.scores import answers_at, overhead, read_run, score
@@ -70,14 +71,14 @@ def test_a_row_is_read_off_the_csv(tmp_path: Path) -> None:
     )
     assert row["n"] == 40
     assert row["broken"] == 1
-    assert row["top1"] == sum(int(line[4]) for line in lines) / 40
-    assert row["top5"] == sum(int(line[11]) for line in lines) / 40
-    seconds = sorted(float(line[10]) for line in lines)
+    assert row["top1"] == sum(int(line[COLUMNS.index("correct")]) for line in lines) / 40
+    assert row["top5"] == sum(int(line[COLUMNS.index("top5")]) for line in lines) / 40
+    seconds = sorted(float(line[COLUMNS.index("seconds")]) for line in lines)
     assert row["ms_p50"] == pytest.approx(500 * (seconds[19] + seconds[20]))
     assert row["rate"] == 0.1
     assert row["buffer_fill"] == 3
     assert row["overhead"] == pytest.approx(0.05)
-    assert answers_at(folder) == [i for i, line in enumerate(lines) if line[9] == "1"]
+    assert answers_at(folder) == [i for i, line in enumerate(lines) if line[COLUMNS.index("asked")] == "1"]
 
 
 def test_a_line_cut_by_a_kill_is_left_out(tmp_path: Path) -> None:
@@ -99,7 +100,7 @@ def test_damage_is_a_sentence(tmp_path: Path) -> None:
     path = folder / "predictions.csv"
     lines = path.read_text().splitlines()
     cells = lines[2].split(",")
-    path.write_text("\n".join([*lines[:2], ",".join([*cells[:4], "yes", *cells[5:]]), *lines[3:]]) + "\n")
+    path.write_text("\n".join([*lines[:2], ",".join([*cells[:8], "yes", *cells[9:]]), *lines[3:]]) + "\n")
     with pytest.raises(DataError, match="damaged"):
         read_run(folder)
     path.write_text("\n".join([*lines[:2], "1,2", *lines[3:]]) + "\n")
@@ -111,8 +112,8 @@ def test_the_first_part_of_a_run(tmp_path: Path) -> None:
     run = read_run(made_up_folder(tmp_path, methods=("taps",), seeds=(1,), n=9) / "runs/pets/taps/1")
     part = run.first(4)
     assert len(part) == 4
-    assert part.keys == run.keys[:4]
-    assert np.array_equal(part.entropy, run.entropy[:4])
+    assert part.paths == run.paths[:4]
+    assert np.array_equal(part.view_entropy, run.view_entropy[:4])
 
 
 def test_odd_names_survive_the_csv(tmp_path: Path) -> None:
@@ -127,7 +128,7 @@ def test_odd_names_survive_the_csv(tmp_path: Path) -> None:
             prediction = Prediction(t, 0, "x", np.array([0.7, 0.3], np.float32), 0.6, np.inf, False, 0.01)
             record.row(t, key, prediction, ImageScore(0, 1, hit=True), ("x", "y"))
     run = read_run(tmp_path)
-    assert run.keys == keys
+    assert run.paths == keys
     assert np.isinf(run.threshold).all()
 
 

@@ -23,7 +23,7 @@ from taps.study.report.pages import (
 
 def row(label: str, predicted: str, probability: float = 0.5) -> dict[str, str]:
     right = str(int(label == predicted))
-    return {"label": label, "predicted": predicted, "correct": right, "probability": str(probability)}
+    return {"truth": label, "predicted": predicted, "correct": right, "probability": str(probability)}
 
 
 ROWS = [

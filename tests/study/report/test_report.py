@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from taps.cli.eval import app
 from taps.errors import SettingsError
 from taps.files import write_json
+from taps.streams.record import COLUMNS
 from taps.study.evaluate.measures import MEASURES
 from taps.study.evaluate.results import read_results
 from taps.study.report.pages import write_report
@@ -41,13 +42,13 @@ def test_questions_about_images_of_no_class_are_questions(tmp_path: Path) -> Non
         header, *rows = (line.split(",") for line in path.read_text().splitlines())
         for row in rows[::4]:
             row[header.index("outside")] = "1"
-            for name in ("label", "correct", "top5", "of_label"):
+            for name in ("truth", "correct", "top5", "of_truth"):
                 row[header.index(name)] = ""
         path.write_text("".join(f"{','.join(row)}\n" for row in (header, *rows)))
     results = read_results(tmp_path)
     taps = results.of("pets", "taps")
     lines = [(one.folder / "predictions.csv").read_text().splitlines()[1:] for one in taps]
-    asked = [sum(line.split(",")[9] == "1" for line in one) for one in lines]
+    asked = [sum(line.split(",")[COLUMNS.index("asked")] == "1" for line in one) for one in lines]
     assert [round(100 * one.rate) for one in taps] == asked
     assert next(row for row in score_table(results).rows if row[0] == "taps")[-1] == f"{np.mean(asked):.1f}"
     detail = detail_table(results)

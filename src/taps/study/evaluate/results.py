@@ -169,7 +169,7 @@ class Results:
         """The method against the baseline over the seeds both have."""
         theirs = {result.seed: result.run for result in self.of(dataset, baseline)}
         mine = [result for result in self.of(dataset, method) if result.seed in theirs]
-        pairs = [(one.run.keys, one.run.correct, theirs[one.seed].correct) for one in mine]
+        pairs = [(one.run.paths, one.run.correct, theirs[one.seed].correct) for one in mine]
         return compare(pairs, np.random.default_rng(0)) if pairs else None
 
 
@@ -250,7 +250,7 @@ def _check_alike(found: Runs) -> None:
     seen: dict[tuple[str, int], list[str]] = {}
     for (dataset, method), runs in found.items():
         for one in runs:
-            if seen.setdefault((dataset, one.seed), one.run.keys) != one.run.keys:
+            if seen.setdefault((dataset, one.seed), one.run.paths) != one.run.paths:
                 raise DataError(
                     f"{method} did not see the same images of {dataset} in the same order as the others "
                     f"(seed {one.seed}); run it again into one folder with them."

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from taps.errors import DataError
 from taps.files import csv_rows
 from taps.streams.log import ANSWERED
-from taps.streams.record import COLUMNS, PREDICTIONS, read_events, whole_lines
+from taps.streams.record import COLUMNS, PREDICTIONS, columns_of, read_events, whole_lines
 from taps.study.evaluate import measures
 
 if TYPE_CHECKING:
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 NUMBERS = (
-    *("correct", "top5", "probability", "entropy", "threshold", "asked", "seconds"),
-    *("of_label", "squares", "reject", "truth", "final_correct", "outside", "phase"),
+    *("correct", "top5", "probability", "view_entropy", "threshold", "asked", "seconds"),
+    *("of_truth", "squares", "reject", "truth_index", "final_correct", "outside", "phase"),
 )
 ADDED = "final_answered"  # a column that runs of 0.2 and before do not have
 SUMMARY: dict[str, Any] = {"questions": {}, "seconds": 0.0, "notes": [], "buffer_fill": 0}
@@ -37,42 +37,43 @@ class Run:
     """The predictions of one run, one array a column, in the order of the stream.
 
     Attributes:
-        labels: The image's class by name.
+        paths: The images.
+        truths: The image's class by name.
         correct: 1 where the prediction was right; so are `top5` and `asked`.
         probability: Of the predicted class.
-        entropy: In nats.
+        view_entropy: H_t in nats.
         threshold: What the query decision compared with; infinite where nothing is ever asked.
         seconds: From decoded image to prediction.
-        of_label: Probability of the image's class.
+        of_truth: Probability of the image's class.
         squares: Sum of the squared probabilities of all classes.
         reject: Probability that the image is of no class, by the method.
         outside: 1 where the image is of no class; it is neither right nor wrong then.
         phase: Counts the changes of the stream so far.
-        truth: The image's class by index: two classes may have one name.
+        truth_index: The image's class by index: two classes may have one name.
         final_correct: 1 where it was right in the end, predicted again or answered; NaN where it was neither.
         final_answered: 1 where it was answered, 0 where it was predicted again.
     """
 
-    keys: list[str]
-    labels: list[str]
+    paths: list[str]
+    truths: list[str]
     correct: Floats
     top5: Floats
     probability: Floats
-    entropy: Floats
+    view_entropy: Floats
     threshold: Floats
     asked: Floats
     seconds: Floats
-    of_label: Floats
+    of_truth: Floats
     squares: Floats
     reject: Floats
     outside: Floats
     phase: Floats
-    truth: Floats
+    truth_index: Floats
     final_correct: Floats
     final_answered: Floats
 
     def __len__(self) -> int:
-        return len(self.keys)
+        return len(self.paths)
 
     def first(self, n: int) -> Run:
         """The same run as if it had stopped after `n` images."""
@@ -88,7 +89,7 @@ class Run:
             return self
         kept = self.outside == 0
         numbers = {name: getattr(self, name)[kept] for name in (*NUMBERS, ADDED)}
-        return Run(list(compress(self.keys, kept)), list(compress(self.labels, kept)), **numbers)
+        return Run(list(compress(self.paths, kept)), list(compress(self.truths, kept)), **numbers)
 
 
 def read_run(folder: Path) -> Run:
@@ -98,8 +99,8 @@ def read_run(folder: Path) -> Run:
         rows = list(csv_rows(whole_lines(path)))
     except OSError as error:
         raise DataError(f"{path} cannot be read ({error}); run the evaluation with --resume.") from error
-    header = rows[0] if rows else []
-    if not {"path", "label", *NUMBERS} <= set(header):
+    header = columns_of(rows[0] if rows else [])
+    if not {"path", "truth", *NUMBERS} <= set(header):
         raise DataError(f"{path} does not begin with {','.join(COLUMNS)}; it was not made by `taps eval`.")
     try:
         # A run that an older version began has longer rows where this one continued it: the header counts.
@@ -110,7 +111,7 @@ def read_run(folder: Path) -> Run:
         numbers["threshold"][np.isnan(numbers["threshold"])] = np.inf  # an empty cell: nothing passes it
     except ValueError as error:
         raise DataError(f"{path} is damaged ({error}); remove its folder and run with --resume.") from error
-    return Run(list(named["path"]), list(named["label"]), **numbers)
+    return Run(list(named["path"]), list(named["truth"]), **numbers)
 
 
 def _numbers(cells: Sequence[str]) -> Floats:
@@ -126,7 +127,7 @@ def answers_at(folder: Path) -> list[int]:
 def measured(run: Run) -> dict[str, float]:
     """Every measure that can be read off the predictions of a run; see `taps.study.evaluate.measures`."""
     inside = run.inside
-    classes = inside.truth
+    classes = inside.truth_index
     found = {
         "top1": float(inside.correct.mean()),
         "final": _mean(inside.final_correct[inside.final_answered == 0]),
@@ -135,8 +136,8 @@ def measured(run: Run) -> dict[str, float]:
         "per_class": measures.per_class(classes, inside.correct),
         "ece": measures.calibration_error(inside.probability, inside.correct),
         "adaptive_ece": measures.adaptive_calibration_error(inside.probability, inside.correct),
-        "brier": measures.brier(inside.squares, inside.of_label),
-        "log_loss": measures.log_loss(inside.of_label),
+        "brier": measures.brier(inside.squares, inside.of_truth),
+        "log_loss": measures.log_loss(inside.of_truth),
         **measures.drift(inside.phase, inside.correct),
         "rate": float(run.asked.mean()),
         "ms_p50": 1000 * float(np.percentile(run.seconds, 50)),
@@ -144,7 +145,7 @@ def measured(run: Run) -> dict[str, float]:
     }
     outside = run.outside > 0
     if outside.any():
-        for name, score in (("max", -run.probability), ("entropy", run.entropy), ("reject", run.reject)):
+        for name, score in (("max", -run.probability), ("entropy", run.view_entropy), ("reject", run.reject)):
             if np.isfinite(score).all() and score.any():
                 found[f"auroc_{name}"] = measures.auroc(score, outside)
                 found[f"fpr95_{name}"] = measures.fpr95(score, outside)

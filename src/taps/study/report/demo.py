@@ -136,7 +136,7 @@ def page(traces: Sequence[Trace], stream: Stream, *, model: str, views: int, war
         "question_count": str(len(asking.asked)),
         "bought": html.escape(what_labels_bought(quiet, asking)) if quiet and asking.asked else "",
         "changed": html.escape(asking.changed),
-        "answers": bars(Counter(row["label"] for row in asking.asked).most_common()),
+        "answers": bars(Counter(row["truth"] for row in asking.asked).most_common()),
     }
     for name, value in parts.items():
         template = template.replace("{{" + name + "}}", value)
@@ -167,6 +167,6 @@ def question_cards(rows: Sequence[dict[str, str]], stream: Stream) -> list[Card]
     cards = []
     for row in rows:
         at = int(row["t"])
-        entropy = f"image {at + 1}, {float(row['entropy']):.2f} nats"
+        entropy = f"image {at + 1}, {float(row['view_entropy']):.2f} nats"
         cards.append(card(thumbnail(stream.image(at)), row, entropy, stream.note(at)))
     return cards

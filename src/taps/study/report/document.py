@@ -52,7 +52,7 @@ def card(picture: str, row: Mapping[str, str], *small: str) -> Card:
     """A picture with a row of `predictions.csv`: prediction, label where it is known, and small lines."""
     mark = {"1": " class=right", "0": " class=wrong"}.get(row["correct"], "")
     caption = f"<span{mark}>{html.escape(row['predicted'])}</span> {float(row['probability']):.0%}"
-    caption += f"<br>→ <b>{html.escape(row['label'])}</b>" if row["label"] else ""
+    caption += f"<br>→ <b>{html.escape(row['truth'])}</b>" if row["truth"] else ""
     return picture, caption + "".join(f"<br><small>{html.escape(line)}</small>" for line in small if line)
 
 

@@ -202,8 +202,8 @@ def read_rows(result: Result) -> list[Row]:
     """The predictions of images that are of some class, as many as every run has."""
     read = read_predictions(result.folder)
     rows = [row | {"path": row.get("path") or row.get("key", "")} for row in read]
-    kept = set(result.run.keys)
-    return [row for row in rows[: result.whole] if row["label"] and row["path"] in kept]
+    kept = set(result.run.paths)
+    return [row for row in rows[: result.whole] if row["truth"] and row["path"] in kept]
 
 
 def by_seed(runs: Sequence[Result]) -> Table:
@@ -222,12 +222,12 @@ def by_seed(runs: Sequence[Result]) -> Table:
 
 def class_table(rows: Sequence[Row]) -> Table:
     """How many images of each class were right, and what the others were taken for; the worst first."""
-    seen = Counter(row["label"] for row in rows)
-    right = Counter(row["label"] for row in rows if row["correct"] == "1")
+    seen = Counter(row["truth"] for row in rows)
+    right = Counter(row["truth"] for row in rows if row["correct"] == "1")
     taken: dict[str, Counter[str]] = {name: Counter() for name in seen}
     for row in rows:
         if row["correct"] == "0":
-            taken[row["label"]][row["predicted"]] += 1
+            taken[row["truth"]][row["predicted"]] += 1
     made = []
     for name in sorted(seen, key=lambda name: (right[name] / seen[name], name)):
         share = 100 * right[name] / seen[name]
@@ -240,8 +240,8 @@ def class_table(rows: Sequence[Row]) -> Table:
 
 def confusion_table(rows: Sequence[Row]) -> Table:
     """The most frequent confusions."""
-    seen = Counter(row["label"] for row in rows)
-    wrong = Counter((row["label"], row["predicted"]) for row in rows if row["correct"] == "0")
+    seen = Counter(row["truth"] for row in rows)
+    wrong = Counter((row["truth"], row["predicted"]) for row in rows if row["correct"] == "0")
     made = [
         (label, predicted, Cell(f"{count:,}", value=count), f"{100 * count / seen[label]:.0f}")
         for (label, predicted), count in wrong.most_common(PAIRS)
@@ -252,11 +252,11 @@ def confusion_table(rows: Sequence[Row]) -> Table:
 
 def confusion_matrix(rows: Sequence[Row]) -> str:
     """Classes by predicted classes, each cell shaded by its share of the row; nothing for many classes."""
-    names = sorted({row["label"] for row in rows} | {row["predicted"] for row in rows})
+    names = sorted({row["truth"] for row in rows} | {row["predicted"] for row in rows})
     if not 1 < len(names) <= SQUARE:
         return ""
-    counts = Counter((row["label"], row["predicted"]) for row in rows)
-    seen = Counter(row["label"] for row in rows)
+    counts = Counter((row["truth"], row["predicted"]) for row in rows)
+    seen = Counter(row["truth"] for row in rows)
     head = "".join(f'<th title="{html.escape(name)}">{i}</th>' for i, name in enumerate(names, 1))
     body = []
     for i, name in enumerate(names, 1):
