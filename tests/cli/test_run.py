@@ -47,7 +47,7 @@ def test_files_and_counts(folder, tmp_path, here):
     code, _, err = here("run", folder, *FAST, "--out", "out")
     assert code == 0, err
     rows = list(csv.DictReader((tmp_path / "out/predictions.csv").read_text().splitlines()))
-    assert set(rows[0]) >= {"path", "predicted", "probability", "entropy", "threshold", "asked", "label"}
+    assert set(rows[0]) >= {"path", "predicted", "probability", "view_entropy", "threshold", "asked", "truth"}
     assert tuple(rows[0]) == COLUMNS
     summary = json.loads((tmp_path / "out/summary.json").read_text())
     assert summary["n"] == len(rows) == 24
