@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,6 +17,7 @@ from taps import Learner
 from taps.checks import ContractError, check_method
 from taps.checks.states import footprint
 from taps.errors import QueryError, TapsError
+from taps.methods import MethodOutput
 from taps.methods.registry import find_method, list_methods
 from taps.model.clip import Clip
 from taps.model.images.decode import load_image
@@ -57,6 +60,17 @@ def test_every_registered_method_keeps_the_contract(tiny: Clip, maple_prompts: P
     report = check_method(lambda seed: Learner(tiny, CLASSES, name, seed=seed, **chosen), length=length)
     assert len(report.checks) == 11
     assert (report.asked > 0) == find_method(name).asks
+
+
+@pytest.mark.parametrize(("name", "views"), [("taps", 1), ("zero_shot+", None), ("tip_adapter", None)])
+def test_a_method_of_large_memories_keeps_it_with_the_settings_of_the_page(
+    tiny: Clip, name: str, views: int | None
+) -> None:
+    """As docs/own-method.md has them: memories of their own size take more images to fill."""
+    settings: dict[str, Any] = {"policy": "fixed", "tau0": 0.0, "undo": 4}
+    settings |= {} if views is None else {"views": views}
+    report = check_method(lambda seed: Learner(tiny, CLASSES, name, seed=seed, **settings), length=12)
+    assert len(report.checks) == 11
 
 
 @pytest.mark.parametrize(
@@ -435,3 +449,9 @@ def test_a_footprint_reaches_what_is_held(make: Callable[[], Any], least: int) -
 def test_a_footprint_counts_shared_memory_once() -> None:
     tensor = torch.zeros(1000)
     assert footprint([tensor, tensor[1:], {"again": tensor}]) < 6000
+
+
+def test_the_page_names_everything_that_an_output_holds() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "own-method.md").read_text(encoding="utf-8")
+    said = page.split("`predict` returns a `MethodOutput`", 1)[1].split("\n\n", 1)[0]
+    assert {each.name for each in fields(MethodOutput)} <= set(re.findall(r"`(\w+)`", said))

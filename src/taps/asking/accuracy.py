@@ -53,7 +53,7 @@ class AccuracyEstimate:
         return {name: round(value, 4) for name, value in vars(self).items()}
 
 
-@dataclass
+@dataclass(slots=True)
 class AskedImage:
     """A prediction that was asked about: its class, m, π (both 0 in `sample`), and whether it was right."""
 
@@ -177,7 +177,7 @@ class RunningAccuracy:
     def values(self) -> dict[str, Any]:
         """What must be saved."""
         counts = {"images": self.images, "all_sure": self.all_sure, "pool": self.pool}
-        asked = [[id, *vars(one).values()] for id, one in self.asked.items()]
+        asked = [[id, one.predicted, one.sure, one.chance, one.right] for id, one in self.asked.items()]
         return counts | {"sums": self.sums.tolist(), "asked": asked}
 
     def restore(self, values: dict[str, Any]) -> None:

@@ -28,6 +28,7 @@ from taps.saved import check_like
 
 State = dict[str, Tensor]
 EMPTY = 1e9  # entropy of a place in a cache that holds no image
+LEAST = 1e-4  # eigenvalue as a share of the largest, in a matrix that is made positive
 ALIKE = 1e-9  # total variance below which images are copies of each other and say nothing of directions
 
 
@@ -210,10 +211,20 @@ def closeness(keys: Tensor, feature: Tensor, sharpness: float) -> Tensor:
     return torch.exp(sharpness * (keys @ feature - 1))
 
 
+def cholesky(matrix: Tensor) -> Tensor:
+    """L of a symmetric matrix LLᵀ; of the nearest positive one where answers taken back left it none."""
+    factor, failed = torch.linalg.cholesky_ex(matrix)
+    if not bool(failed):
+        return factor
+    values, vectors = torch.linalg.eigh(matrix)
+    least = float(values.abs().max()) * LEAST + torch.finfo(matrix.dtype).tiny
+    return torch.linalg.cholesky((vectors * values.clamp_min(least)) @ vectors.T)
+
+
 def gaussian_scores(means: Tensor, covariance: Tensor, feature: Tensor) -> Tensor:
     """xᵀΛμ_k − ½ μ_kᵀΛμ_k of each class [K], with Λ the inverse of the covariance that they share."""
     # With Λ = (LLᵀ)⁻¹, one triangular solve gives all products: half the work of solving for Λμ.
-    factor = torch.linalg.cholesky(covariance)
+    factor = cholesky(covariance)
     solved: Tensor = torch.linalg.solve_triangular(factor, torch.cat([means, feature[None]]).T, upper=False)
     return solved[:, -1] @ solved[:, :-1] - 0.5 * solved[:, :-1].square().sum(dim=0)
 
@@ -224,7 +235,7 @@ def ridge_precision(means: Tensor, scatter: Tensor, spread: float) -> Tensor:
     if spread < ALIKE:
         return dim * means
     scatter.diagonal().add_(spread)
-    return dim * torch.cholesky_solve(means.T, torch.linalg.cholesky(scatter)).T
+    return dim * torch.cholesky_solve(means.T, cholesky(scatter)).T
 
 
 def first_step(gradients: Sequence[Tensor], lr: float, eps: float = 1e-8) -> tuple[list[Tensor], bool]:

@@ -24,7 +24,6 @@ from taps.methods import (
     HeadInputs,
     MethodOutput,
     ReplayItem,
-    Snapshot,
     State,
     ViewSettings,
     method,
@@ -92,10 +91,6 @@ class Dota(FeatureMethod):
             self.state["outer"] += features.T @ features
         self.take(features, torch.softmax(logits, dim=-1), self.means())
         return combined
-
-    def restore(self, snapshot: Snapshot) -> None:
-        super().restore(snapshot)
-        gaussian_scores(self.means(), self.covariance(), self.text[0])  # not every matrix is a covariance
 
     def means(self) -> Tensor:
         return self.state["sums"] / self.state["counts"][:, None]

@@ -52,7 +52,6 @@ class FreeTta(FeatureMethod):
         kind, least = str(self.text.dtype).removeprefix("torch."), 0.99 * self.settings.text_count
         check_arrays(self.state, {"total": (), "counts": ("K",)}, kind=kind, at_least=least)
         check_features("means", self.state["means"])
-        self.score(self.text[0])  # not every matrix is a covariance
 
     def score(self, feature: Tensor) -> Tensor:
         """ln π_k + xᵀΛμ_k − ½ μ_kᵀΛμ_k of each class [K], with Λ the inverse of the shared covariance."""

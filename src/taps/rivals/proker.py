@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from taps.methods import EncodedImage, method, setting
-from taps.methods.features import closeness
+from taps.methods.features import cholesky, closeness
 from taps.rivals.labelled import BufferSettings, LabelledImages
 
 
@@ -41,4 +41,4 @@ class ProKer(LabelledImages):
         kernel = closeness(known.double(), known.double().T, self.settings.sharpness)
         kernel.diagonal().add_(self.settings.penalty)
         wrong = self.settings.penalty * (F.one_hot(labels, len(self.text)) - known @ self.text.T)
-        return torch.cholesky_solve(wrong.double(), torch.linalg.cholesky(kernel)).to(known)
+        return torch.cholesky_solve(wrong.double(), cholesky(kernel)).to(known)
