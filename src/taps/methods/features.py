@@ -213,12 +213,14 @@ def closeness(keys: Tensor, feature: Tensor, sharpness: float) -> Tensor:
 
 def cholesky(matrix: Tensor) -> Tensor:
     """L of a symmetric matrix LLᵀ; of the nearest positive one where answers taken back left it none."""
+    factor: Tensor
     factor, failed = torch.linalg.cholesky_ex(matrix)
     if not bool(failed):
         return factor
     values, vectors = torch.linalg.eigh(matrix)
     least = float(values.abs().max()) * LEAST + torch.finfo(matrix.dtype).tiny
-    return torch.linalg.cholesky((vectors * values.clamp_min(least)) @ vectors.T)
+    factor = torch.linalg.cholesky((vectors * values.clamp_min(least)) @ vectors.T)
+    return factor
 
 
 def gaussian_scores(means: Tensor, covariance: Tensor, feature: Tensor) -> Tensor:
