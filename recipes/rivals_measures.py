@@ -15,7 +15,7 @@ Kind = tuple[str, str, float, str, int]  # method, rule, rate, case, views
 Curve = dict[float, Streams]  # by rate
 OURS = ("view_ensemble+", "zero_shot+")  # on several views, and on one
 USUAL = 0.05
-ENOUGH = 3  # labels a class, of a set that has enough of them at the usual rate
+CLASS_LABELS = 3  # labels a class, of a set that has enough of them at the usual rate
 PER_CLASS = (1, 2, 4, 8, 16)
 EQUAL_TIME = (0.05, 0.1, 0.01, 0.02)  # with more, a yes or no about every image takes less than there is
 KINDS_ASKED = ("class", "yes_no", "both")  # rules: by margin, with questions of this kind
@@ -46,7 +46,9 @@ def figures(rows: list[Row]) -> dict[str, Any]:
         "per_class": per_class(curves),
         "seconds": by_seconds(every),
         "cases": cases_of(most),
-        "enough": sorted({row["set"] for row in rows if USUAL * row["images"] >= ENOUGH * row["classes"]}),
+        "enough": sorted(
+            {row["set"] for row in rows if USUAL * row["images"] >= CLASS_LABELS * row["classes"]}
+        ),
     }
 
 
@@ -96,7 +98,7 @@ def kinds_of(held: dict[Kind, Streams], several: int) -> dict[str, Any]:
 
 def enough(streams: Streams) -> Streams:
     """The streams that have some labels of each class at the usual rate."""
-    return {s: row for s, row in streams.items() if USUAL * row["images"] >= ENOUGH * row["classes"]}
+    return {s: row for s, row in streams.items() if USUAL * row["images"] >= CLASS_LABELS * row["classes"]}
 
 
 def mean(streams: Streams, name: str) -> float | None:

@@ -58,7 +58,7 @@ REASONS = {  # why no test can notice a line, by a pattern of what it became
     r"\(self\.annotator is None\) and False|rfind\(.*\) \+ 2\]": "the other way gives nothing",
     r"\] < left\]|<= level else|doubt >= DOUBT|total <= 1e-9": "the bound is met by chance alone",
 }
-ENOUGH = 0.95  # of the mutants of each module must be killed
+KILLED_SHARE = 0.95  # of the mutants of each module must be killed
 ALIVE = (0, 33)  # exit codes of mutmut: every test passed, no test came by; any other is a test that noticed
 
 
@@ -153,7 +153,7 @@ def main(modules: list[str]) -> int:
         alive = [name for name, code in codes.items() if code in ALIVE]
         killed = len(codes) - len(alive)
         print(f"| {module} | {len(codes)} | {killed} | {killed / len(codes):.1%} |", flush=True)
-        low += [module] if killed < ENOUGH * len(codes) else []
+        low += [module] if killed < KILLED_SHARE * len(codes) else []
         source = found.with_suffix("").read_text()
         for name in alive:
             old, new = changed_lines(name, source)
@@ -162,7 +162,7 @@ def main(modules: list[str]) -> int:
     if unexplained:
         print("Survivors without a reason in tests/mutants.py:", *unexplained, sep="\n")
     if low:
-        print(f"Fewer than {ENOUGH:.0%} are killed in {', '.join(low)}.")
+        print(f"Fewer than {KILLED_SHARE:.0%} are killed in {', '.join(low)}.")
     return 1 if unexplained or low else 0
 
 

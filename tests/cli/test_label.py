@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from taps.asking.rules import ANYWAY
+from taps.asking.rules import RANDOM_SCORE
 from taps.cli import label
 from taps.data import load_dataset
 from taps.data.load import check_readable
@@ -136,7 +136,10 @@ def test_questions_are_chosen_among_all_images_and_all_are_predicted_again(
         asked = service.store.events(service.stream("photos").id, kind=ASKED)
         assert [event.value for event in asked] == 2 * [None, None, None, None, DRAWN]
         rows_of = {row.id: row for row in service.store.predictions(service.stream("photos").id)}
-        assert [rows_of[event.prediction].score == ANYWAY for event in asked] == 2 * [*4 * [False], True]
+        assert [rows_of[event.prediction].score == RANDOM_SCORE for event in asked] == 2 * [
+            *4 * [False],
+            True,
+        ]
         assert made.status().model_dump() | {"learner": ""} == {
             "phase": "done", "done": 24, "images": 24, "answered": 10, "wanted": 10,
             "files": str(tmp_path / "store"), "learner": "", "notes": [],
@@ -383,7 +386,7 @@ def test_images_that_come_while_the_store_fails_are_put_on_record_later(
     pictures: Path, tiny: Clip, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: Break
 ) -> None:
     monkeypatch.setattr(learner_log, "RETRY", 0.0)
-    monkeypatch.setattr(folder, "AGAIN", 0.01)
+    monkeypatch.setattr(folder, "RETRY_SECONDS", 0.01)
     with Service(Store(str(tmp_path / "store")), tiny) as service, monkeypatch.context() as patch:
         made = images(service, pictures, settings={"rate": 0.01})
         healed = threading.Timer(1.0, patch.undo)

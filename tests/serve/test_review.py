@@ -90,7 +90,7 @@ def test_a_known_answer_is_asked_about_although_the_store_failed_meanwhile(
 ) -> None:
     acts = [fail, folder.ask_known]
     monkeypatch.setattr(folder, "ask_known", lambda session, **given: acts.pop(0)(session, **given))
-    monkeypatch.setattr(folder, "AGAIN", 0.01)
+    monkeypatch.setattr(folder, "RETRY_SECONDS", 0.01)
     with Service(Store(str(tmp_path / "store")), tiny) as service:
         made = folder_of(service, pictures)
         made.want(0)

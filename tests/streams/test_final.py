@@ -12,7 +12,7 @@ import pytest
 
 from taps import Learner
 from taps.asking.base import Decision
-from taps.asking.rules import ANYWAY
+from taps.asking.rules import RANDOM_SCORE
 from taps.data import load_dataset
 from taps.learner import checkpoint
 from taps.model.clip import Clip
@@ -188,7 +188,7 @@ def test_a_row_says_why_its_image_was_asked_about(tiny: Clip, pictures: Path, tm
     assert {"random"} < set(asked) <= {"random", "score", "owed"}
     assert max(float(row["score"]) for row in rows) <= 1.0  # a margin, whoever drew the image
     # The service's record has a mark of its own instead.
-    drawn = {row.seq for row in read_rows(tmp_path) if row.score == ANYWAY}
+    drawn = {row.seq for row in read_rows(tmp_path) if row.score == RANDOM_SCORE}
     assert drawn == {int(row["t"]) for row in rows if row["why"] == "random"}
     whys = [Decision(True, limit, random=drawn).why for limit, drawn in ((-np.inf, False), (0.1, False))]
     assert whys == ["owed", "score"]

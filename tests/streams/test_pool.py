@@ -15,7 +15,7 @@ import taps
 from taps import Learner, Pool, load_clip
 from taps.checks.states import same_state
 from taps.errors import ImageError, QueryError
-from taps.learner.together import TOGETHER
+from taps.learner.together import BACKLOG_IMAGES
 from taps.methods.taps import PromptTuner
 from taps.model.clip import Clip
 from taps.model.prompts import Prompts
@@ -34,7 +34,7 @@ def test_a_backlog_is_predicted_as_one_after_the_other(
         ("view_ensemble+", {"views": 4, "rate": 0.3}),
     ):
         alone, together = (Learner(tiny64, CLASSES, method, seed=3, **settings) for _ in range(2))
-        for part in (range(5), range(5, 5 + TOGETHER + 3)):  # answers come between backlogs
+        for part in (range(5), range(5, 5 + BACKLOG_IMAGES + 3)):  # answers come between backlogs
             said = [alone.predict_one(picture(number % 9)) for number in part]
             many = together.predict_many([picture(number % 9) for number in part])
             assert [each.id for each in many] == list(part)
@@ -130,7 +130,7 @@ def test_whatever_comes_between_streams_in_a_pool_are_those_alone(
 def test_an_undecodable_image_leaves_all_streams_as_they_were(tiny: Clip, picture: Picture) -> None:
     learners = [Learner(tiny, CLASSES, "zero_shot+", seed=seed) for seed in range(2)]
     before = [learner.state_dict() for learner in learners]
-    for good in (1, TOGETHER + 1):
+    for good in (1, BACKLOG_IMAGES + 1):
         with pytest.raises(ImageError):
             taps.Pool(learners).predict([(0, picture(0))] * good + [(1, b"no image"), (0, picture(1))])
     assert all(same_state(learner.state_dict(), old) for learner, old in zip(learners, before, strict=True))

@@ -12,7 +12,7 @@ from taps.saved import check_plain, flag, maybe, real, whole
 
 MOST_OWED = 2  # questions that may be behind schedule before one is asked at any score
 # Of "front", chosen on development streams (docs/results/pace.md):
-EARLY = 0.4  # share of the images asked about early
+EARLY_SHARE = 0.4  # share of the images asked about early
 SPREAD = 0.2  # share of the budget that stays spread over the stream
 ALIKE = 2.0  # pairs of answers of one class, at most: times what even shares of the classes give
 WAIT = 5  # questions that may wait for their answers while it asks early, or that it waits for after that
@@ -133,7 +133,7 @@ class Paced(Policy):
             self.over, self.planned = True, even + max(0.0, self.asked - max(WAIT, even))
         even = max(0.0, self.total - self.planned) / (self.expected - self.seen + 1)
         early = not self.over and self.asked - self.counts.total() < WAIT
-        now = max(EARLY, even) if early else even
+        now = max(EARLY_SHARE, even) if early else even
         self.planned = min(self.planned + now, self.total)
         return now
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from taps.asking.rules import ANYWAY, RULES, Asked
+from taps.asking.rules import RANDOM_SCORE, RULES, Asked
 
 
 def rule_of(settings: Any, score: float | None = None) -> str:
     """The rule a method asks by: its acquisition, or "random"; with a score, the rule of that question."""
-    drawn = score is not None and score >= ANYWAY
+    drawn = score is not None and score >= RANDOM_SCORE
     if drawn or getattr(settings, "policy", "") == "random":
         return "random"
     return str(getattr(settings, "acquisition", "entropy"))

@@ -21,7 +21,7 @@ from taps.saved import check_plain, whole
 from taps.types import Array
 
 NOISE = 0.01  # EATTA's standard deviation, for each entry of a feature
-ANYWAY = 1e6  # what is put on record as the score of an image that was drawn at random
+RANDOM_SCORE = 1e6  # what is put on record as the score of an image that was drawn at random
 SURE = 0.5  # margin above which the model does not hesitate: it asks about the least sure there is
 
 

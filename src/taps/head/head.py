@@ -24,7 +24,7 @@ from taps.types import OUTSIDE, Array
 State = dict[str, Array]
 DOUBT = 0.5  # an answer more likely wrong than this is worth a second look
 PAIRS = 10  # pairs of answers taken for fair beforehand
-BESIDE = 0.5  # τ of the votes where the classes' shares are added
+SHARES_TAU = 0.5  # τ of the votes where the classes' shares are added
 HEARD = 0.01  # an expert trusted less than this is left out of a prediction
 
 
@@ -413,7 +413,7 @@ class Head:
 def ballot_grid(settings: HeadSettings) -> tuple[Array, Array]:
     """τ and prior of each row of the mixture with the neighbours: no votes, votes, votes and shares."""
     shares = len(settings.shares) * len(settings.fading)
-    taus = np.array([0.0, *settings.votes, *[BESIDE] * shares])
+    taus = np.array([0.0, *settings.votes, *[SHARES_TAU] * shares])
     votes = (0.5 - settings.shares_prior) / len(settings.votes)
     prior = np.array([0.5, *[votes] * len(settings.votes), *[settings.shares_prior / shares] * shares])
     return taus, prior

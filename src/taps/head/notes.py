@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 NOISY = 0.2  # share of wrong answers from which they are spoken of
-ENOUGH = 10  # answers before a note is made about all of them
+LEAST_ANSWERS = 10  # answers before a note is made about all of them
 NAMED = 5  # classes or images that a sentence lists
 
 
@@ -27,16 +27,16 @@ def notes_on(summary: dict[str, Any], counts: NDArray[np.float64], classes: Sequ
     notes: list[str] = []
     if not held:
         return notes
-    if held >= ENOUGH and summary["head_noise"] >= NOISY:
+    if held >= LEAST_ANSWERS and summary["head_noise"] >= NOISY:
         again = summary["head_look_again"]
         look = f"; look again at the images {_some(again)}" if again else ""
         notes.append(f"About {summary['head_noise']:.0%} of the {held} answers seem to be wrong{look}.")
-    if held >= ENOUGH and summary["head_trust"] < 0.5:
+    if held >= LEAST_ANSWERS and summary["head_trust"] < 0.5:
         notes.append(
             f"The {held} answers have not made predictions better so far; they have little weight in them."
         )
     asked = np.flatnonzero(counts)
-    if held >= ENOUGH and summary["head_fairness"] < 0.5:
+    if held >= LEAST_ANSWERS and summary["head_fairness"] < 0.5:
         notes.append("The answered images are less diverse than the others, so they are given less weight.")
     if len(asked) == 1:
         notes.append(

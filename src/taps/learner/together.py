@@ -21,7 +21,7 @@ from taps.types import PixelArray, Prediction
 if TYPE_CHECKING:
     from taps.learner.learner import Learner
 
-TOGETHER = 64  # images of a backlog that are looked at before the first of them is predicted
+BACKLOG_IMAGES = 64  # images of a backlog that are looked at before the first of them is predicted
 VIEWED = 4  # images whose views are made at once; meanwhile the host draws the next ones' crops
 
 
@@ -81,7 +81,7 @@ def _predict_together(
     found: list[Prediction] = []
     decoded: Iterator[PixelArray] = (load_image(image, copy=False) for _, image in images)
     while len(found) < len(images):
-        learners = [learner for learner, _ in images[len(found) : len(found) + TOGETHER]]
+        learners = [learner for learner, _ in images[len(found) : len(found) + BACKLOG_IMAGES]]
         predict = predict_batch(_look_at(learners, decoded, step=int(put_back is None)))
         decoded = iter([*decoded])  # while a GPU computes; only when all could be is something concluded
         for learner, one in zip(learners, predict, strict=True):

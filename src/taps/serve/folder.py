@@ -44,14 +44,14 @@ T = TypeVar("T")
 X = TypeVar("X")
 Ts = TypeVarTuple("Ts")
 WHO = "folder"
-AHEAD = 3  # questions that may wait for each page: it holds so many, and answers count for the next choice
+PAGE_QUESTIONS = 3  # that may wait for each page: it holds so many, and answers count for the next choice
 CHOICE = 5  # images to a question at least, while others are still encoded
 DEPTH = 4  # images that are encoded before the stream's thread takes them in
 DRAWN_OF = 5  # one question in so many is about an image drawn at random: they estimate the accuracy
 MOST = 5000  # images that are kept to be asked about; further ones are only predicted
 PAUSE = 0.05  # seconds between two checks for answers
 LOOK = 0.2  # the same while images are encoded: a page has questions left, and each check costs a millisecond
-AGAIN = 1.0  # seconds until what a failing store refused is tried again
+RETRY_SECONDS = 1.0  # seconds until what a failing store refused is tried again
 
 
 class FolderStatus(BaseModel):
@@ -204,7 +204,7 @@ class Folder:
         if seen < total:
             allowed = min(wanted, max(math.ceil(seen / CHOICE), wanted * seen // total))
         pages = self.service.leases.pages(self._id)
-        while open < AHEAD * max(1, pages) and open + counts["answered"] < allowed:
+        while open < PAGE_QUESTIONS * max(1, pages) and open + counts["answered"] < allowed:
             drawn = (open + counts["answered"]) % DRAWN_OF == DRAWN_OF - 1
             if self._do(partial(StreamSession.ask_next, who=WHO, drawn=drawn, without=self._past)) is None:
                 break
@@ -227,7 +227,7 @@ class Folder:
         for t, coming in zip(missing, encoded, strict=True):
             while not wait([coming], LOOK).done:
                 self.ask()
-            while not self.pooled and patiently(self.counts)["open"] >= AHEAD:
+            while not self.pooled and patiently(self.counts)["open"] >= PAGE_QUESTIONS:
                 self._report(progress, self.done)
                 time.sleep(PAUSE)
             self._take(t, coming)
@@ -397,4 +397,4 @@ def patiently(act: Callable[[], T]) -> T:
     while True:
         with suppress(StoreDownError, LostError, TooManyError):
             return act()
-        time.sleep(AGAIN)
+        time.sleep(RETRY_SECONDS)

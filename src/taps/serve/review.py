@@ -30,7 +30,7 @@ POWER = 0.7  # of the head's odds; docs/results/folder-order.md says what it was
 COLUMNS = (
     *FIRST_COLUMNS, "final", "final_probability", "asked", "by", "accepted_by", "accepted_above",
 )  # fmt: skip
-TOGETHER = 100  # images predicted again in one message to the worker, while answers wait
+BATCH_IMAGES = 100  # images predicted again in one message to the worker, while answers wait
 GROUP = 12  # similar images that are labelled at once, at most: a screen of them
 GLANCE = 1.0  # seconds in which a person sees that one of them belongs to the others
 
@@ -71,8 +71,8 @@ def beliefs_of(service: Service, stream: str) -> list[Belief]:
         rows = [row for row in rows if not folder.files.is_replaced(row)]
     ids = [row.id for row in rows if not _named(row)]
     now: dict[int, tuple[str, float]] = {}
-    for start in range(0, len(ids), TOGETHER):
-        act = partial(StreamSession.repredict_kept, ids=ids[start : start + TOGETHER])
+    for start in range(0, len(ids), BATCH_IMAGES):
+        act = partial(StreamSession.repredict_kept, ids=ids[start : start + BATCH_IMAGES])
         kept = service.send(stream, act).result()
         now |= {id: (top[0][0], top[0][1]) for id, top in kept.items()}
     # Of a folder, images that the learner does not keep are predicted again at the end.
@@ -140,7 +140,7 @@ def alike_to(session: StreamSession, id: int) -> AlikeImages:
     learner, stream = session.learner_log.learner(), session.stream
     session.store.prediction(stream.id, id)  # raises where there is none
     free = [row.id for row in session.store.predictions(stream.id, states=[UNQUERIED, OPEN])]
-    near = session.step(lambda: learner.nearest(id, free, TOGETHER)) if id in free else []
+    near = session.step(lambda: learner.nearest(id, free, BATCH_IMAGES)) if id in free else []
     now = session.repredict_kept([id, *near])
     same = [each for each in near if each in now and now[each][0][0] == now[id][0][0]]
     question = stream.settings.get("class_seconds") or class_seconds(len(learner.classes))

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 MODEL = "model"
 DEPTH, VIEWS = 4, 1024  # the most of settings over HTTP: levels of nesting, views
-BESIDE = ("name", "classes", "method", "seed", "deadline", "hold")  # given beside the settings
+STREAM_FIELDS = ("name", "classes", "method", "seed", "deadline", "hold")  # given beside the settings
 EXPORT = ".export-"  # hidden folders in which archives are made
 PATIENCE = 2.5  # seconds streams get to finish what runs and save their learners when the service stops
 
@@ -269,7 +269,7 @@ def check_settings(method: str, settings: dict[str, Any]) -> None:
     """
     types = {each.name: str(each.type) for each in fields(find_method(method).settings)}
     for name, value in settings.items():
-        if name in BESIDE:
+        if name in STREAM_FIELDS:
             raise SettingsError(f"{name} is no setting; give it beside the settings.")
         if name == "template" or (name == "texts" and isinstance(value, dict)):  # words: none is a path
             continue

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
-from taps.asking.rules import ANYWAY
+from taps.asking.rules import RANDOM_SCORE
 from taps.errors import QueryError, TapsError, UnknownClassError
 from taps.learner.prepared import Prepared
 from taps.plain_names import refuse_alike
@@ -167,7 +167,7 @@ class StreamSession:
             raise ConflictError(f"Prediction {id} was asked about, or has a label; choose another one.")
         value, now = events.DRAWN if drawn else None, time.time()
         self.step(lambda: learner.ask(id, drawn))
-        score = ANYWAY if drawn else row.score
+        score = RANDOM_SCORE if drawn else row.score
         event = Event(self._next, events.ASKED, id, value, who, now)
         return self._change(event, row, state=OPEN, deadline=self._deadline(now), score=score)
 

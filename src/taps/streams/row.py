@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from taps.asking.rules import ANYWAY
+from taps.asking.rules import RANDOM_SCORE
 from taps.streams.log import ANSWERED, UNDONE
 from taps.types import Answer
 
@@ -31,7 +31,7 @@ class Row:
         kept: Whether the service still needs the file.
         name: What the image is called; its path.
         threshold: None where the method never asks.
-        score: What is compared with it, `ANYWAY` where the image was drawn at random; None in stores of
+        score: What is compared with it, `RANDOM_SCORE` where the image was drawn at random; None in stores of
             before this column.
         state: Of its question: unqueried, open, answered, skipped, expired, corrected.
         question: "class" or "yes_no".
@@ -71,7 +71,7 @@ class Row:
         """The row of a new prediction, from `Prediction.to_json` and what is known of the image."""
         held = {item.name: prediction[item.name] for item in fields(cls) if item.name in prediction}
         if prediction.get("why") == "random":
-            held["score"] = ANYWAY
+            held["score"] = RANDOM_SCORE
         return cls(**held, **known, state=OPEN if prediction["asked"] else UNQUERIED)
 
     @property
@@ -81,7 +81,7 @@ class Row:
     @property
     def drawn(self) -> bool:
         """Whether its question was drawn at random."""
-        return self.score is not None and self.score >= ANYWAY
+        return self.score is not None and self.score >= RANDOM_SCORE
 
     @property
     def said(self) -> Answer:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from taps.asking.reasons import reason, rule_of
-from taps.asking.rules import ANYWAY, RULES
+from taps.asking.rules import RANDOM_SCORE, RULES
 
 TOP = [["cat", 0.5], ["dog", 0.25]]
 
@@ -20,7 +20,7 @@ TOP = [["cat", 0.5], ["dog", 0.25]]
         ({"views": 8}, 0.5, 1.0, "Seen in parts, the model is unsure"),
         ({}, None, 1.0, "A question was due."),
         ({"acquisition": "margin"}, 0.5, 0.9, "The model hesitates between “cat” (50%) and “dog” (25%)."),
-        ({"acquisition": "margin"}, 0.5, ANYWAY, "drawn at random"),
+        ({"acquisition": "margin"}, 0.5, RANDOM_SCORE, "drawn at random"),
         ({"policy": "random"}, 0.5, 0.9, "drawn at random"),
         ({"acquisition": "vessal"}, 0.5, 0.9, "unlike the images that were answered"),
     ],

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from taps.asking.reasons import reason
-from taps.asking.rules import ANYWAY
+from taps.asking.rules import RANDOM_SCORE
 from taps.errors import TapsError
 from taps.streams.annotators.base import Context, annotator
 from taps.types import Answer, Query
@@ -135,7 +135,7 @@ class Console:
         self.console.print(f"\n[bold]{escape(query.path)}[/bold]")
         self._draw(query.path)
         known = {name: values[name] for name in ("top", "entropy", "threshold")}
-        score = ANYWAY if prediction.why == "random" else values["score"]
+        score = RANDOM_SCORE if prediction.why == "random" else values["score"]
         self._print(reason(self.settings, **known, score=score))
         for place, index in enumerate(best, start=1):
             number = f"{place}  " if self.numbered else ""

@@ -14,7 +14,7 @@ from taps.disk import claim, remove_tree
 from taps.errors import DamagedError, DataError, StateError
 from taps.files import check_mark, locked, read_json, write_json
 from taps.streams.record import SPEC, is_run
-from taps.study.evaluate.jobs import ONCE, ROW, Job, StreamSpec, slug
+from taps.study.evaluate.jobs import OUTPUTS_FOLDER, ROW, Job, StreamSpec, slug
 from taps.study.evaluate.options import Execution, Setup
 from taps.study.evaluate.plan import Entry, open_streams, plan_evaluation
 from taps.study.evaluate.pool import Watch, run_jobs
@@ -90,7 +90,7 @@ def evaluate_jobs(
             why = run(left, out, how, on_event)
         finally:
             rows = collect(out)
-            remove_tree(out / ONCE)
+            remove_tree(out / OUTPUTS_FOLDER)
         named = [(left[index], reason) for index, reason in sorted(why.items())]
         unfinished = [
             {"dataset": job.stream.name, "method": job.title, "seed": job.seed, "why": reason}

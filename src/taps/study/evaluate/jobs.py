@@ -37,7 +37,7 @@ from taps.study.evaluate.scores import read_run, score
 from taps.types import OUTSIDE
 
 ROW = "row.json"
-ONCE = "outputs"  # below the evaluation's folder: predictions that hold for every order, until it is over
+OUTPUTS_FOLDER = "outputs"  # of an evaluation: predictions that hold for every order, until it is over
 PASSES = 12  # of zero-shot, to know what adaptation adds
 PATIENCE = 90.0  # seconds to wait for a worker whose parent was killed, or that is cut off, to notice it
 
@@ -240,7 +240,7 @@ def _outputs(job: Job, out: Path, learner: Learner, dataset: Dataset) -> Outputs
     made_by = json_text([known, __version__, learner.clip.fingerprint, device], default=str)
     images = "\n".join(f"{sample.path}\t{sample.label}" for sample in dataset.samples)
     name = hashlib.sha256(f"{made_by}\n{images}".encode("utf-8", "surrogateescape")).hexdigest()[:24]
-    return Outputs(out / ONCE / f"{name}.npy", len(dataset), len(dataset.classes))
+    return Outputs(out / OUTPUTS_FOLDER / f"{name}.npy", len(dataset), len(dataset.classes))
 
 
 def _look(job: Job, learner: Learner, dataset: Dataset, outputs: Outputs | None) -> Callable[[int], Any]:

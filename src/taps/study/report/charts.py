@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from taps.asking.rules import ANYWAY
+from taps.asking.rules import RANDOM_SCORE
 from taps.study.evaluate.measures import MEASURES, Measure, reliability
 from taps.study.evaluate.results import Result, Results
 from taps.study.report import svg
@@ -172,8 +172,8 @@ def _on_chart(scores: Sequence[float]) -> list[float]:
     >>> _on_chart([0.5, 1e6, 2.0])
     [0.5, 2.2, 2.0]
     """
-    top = 1.1 * max((score for score in scores if -ANYWAY < score < ANYWAY), default=1.0)
-    return [top if score >= ANYWAY else score for score in scores]
+    top = 1.1 * max((score for score in scores if -RANDOM_SCORE < score < RANDOM_SCORE), default=1.0)
+    return [top if score >= RANDOM_SCORE else score for score in scores]
 
 
 def reliability_of(runs: Sequence[Result], title: str, *, small: bool = False) -> str:

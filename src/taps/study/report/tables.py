@@ -17,7 +17,7 @@ from taps.study.evaluate.statistics import t_interval
 from taps.study.report.published import is_papers_model, published, published_accuracy
 from taps.study.report.table import Cell, Row, Table
 
-ENOUGH = 3  # seeds for an interval
+LEAST_SEEDS = 3  # seeds for an interval
 FEW = (
     "No interval is shown for fewer than three seeds: with two it would be ± 12.7 standard errors. "
     "Give --seeds 1,2,3 or more."
@@ -29,7 +29,7 @@ TOOK = ("top5", "ece", "rate", "ms_p50", "ms_p95", "peak_mem_mb")
 def interval(values: Sequence[float]) -> tuple[float, float | None]:
     """Mean and half-width of the 95 % t-interval; no half-width for fewer than three values."""
     middle, half = t_interval(values)
-    return middle, half if len(values) >= ENOUGH else None
+    return middle, half if len(values) >= LEAST_SEEDS else None
 
 
 def values_of(runs: Sequence[Result], measure: Measure) -> list[float]:
@@ -104,7 +104,7 @@ def score_table(
     for method in results.failed:
         rows.append(in_order(method, ["failed"] * len(datasets), "–", "", ""))
     orders = [len(runs) for runs in results.results.values()]
-    notes += [FEW] if min(orders) < ENOUGH else []
+    notes += [FEW] if min(orders) < LEAST_SEEDS else []
     measured = range(1, 1 + len(datasets) + several)
     return Table(
         _title(measure, max(orders)),
@@ -118,7 +118,7 @@ def score_table(
 def _title(measure: Measure, orders: int) -> str:
     name = f"{measure.title[0].upper()}{measure.title[1:]}{' accuracy' if measure is TOP1 else ''}"
     unit = {"%": ", per cent", "": ""}.get(measure.unit, f", {measure.unit}")
-    if measure.pool is mean and orders >= ENOUGH:
+    if measure.pool is mean and orders >= LEAST_SEEDS:
         return f"{name}{unit}: mean ± half-width of the 95 % t-interval over seeds"
     return f"{name}{unit}: {measure.pool.__name__.replace('_', ' ')} over seeds"
 
@@ -218,7 +218,7 @@ def difference_table(results: Results, baseline: str = BASELINE) -> Table:
         pair = None if method == baseline else results.paired(dataset, method, baseline)
         if pair is None:
             continue
-        over_seeds = f"± {100 * pair.half:.2f}" if pair.half is not None and pair.seeds >= ENOUGH else ""
+        over_seeds = f"± {100 * pair.half:.2f}" if pair.half is not None and pair.seeds >= LEAST_SEEDS else ""
         row = (
             f"{100 * pair.difference:+z.2f}",
             over_seeds,
