@@ -109,7 +109,9 @@ def test_what_is_missing_is_listed_before_anything_runs(tmp_path: Path) -> None:
     assert not list((tmp_path / "out").rglob("*.csv"))
     again = CliRunner().invoke(app, given[:-1], catch_exceptions=False)
     assert again.exit_code == 1
-    assert (tmp_path / "out" / PAGE).is_file()
+    assert "no set" in (tmp_path / "out" / PAGE).read_text()
+    for looked_for in ("weights", "prompts maple", "statistics"):
+        assert looked_for in said
 
 
 def test_propositions_are_shown_where_they_were_simulated(tmp_path: Path) -> None:

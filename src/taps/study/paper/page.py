@@ -54,7 +54,7 @@ def beside(name: str, results: Results, sets: Sequence[str]) -> Table:
     """A table of the paper with ours beside it: for the mean and for each set a row a method."""
     part, printed = PARTS[name], published()["tables"].get(name, {"datasets": [], "rows": {}})
     own = set(sets) <= {*part.sets}
-    places = [MEAN, *sets] if len(sets) > 1 or not own else list(sets)
+    places = list(sets) if own and len(sets) == 1 else [MEAN, *sets]
     rows = [
         _row(place, label, results, list(sets) if place == MEAN else [place], printed)
         for place in places
@@ -73,7 +73,8 @@ def beside(name: str, results: Results, sets: Sequence[str]) -> Table:
 def _row(place: str, label: str, results: Results, sets: list[str], printed: dict[str, Any]) -> Row:
     theirs, base = (_printed(printed, row, place) for row in (label, "zero_shot"))
     mine, clip = by_seed(results, label, sets), by_seed(results, "zero_shot", sets)
-    state = "failed" if any(run["method"] == label for run in results.unfinished) else "–"
+    failed = any(run["method"] == label and run["dataset"] in sets for run in results.unfinished)
+    state = "failed" if failed else "–" if sets else "no set"
     gained = None if theirs is None or base is None else theirs - base
     asked = [result.rate for name in sets for result in results.of(name, label)]
     both = sorted(mine.keys() & clip.keys())

@@ -11,7 +11,7 @@ from taps.data.sample import bundled_sample
 from taps.errors import TapsError
 from taps.learner import Learner
 from taps.model.clip import Clip
-from taps.model.embedded import embedded
+from taps.model.embedded import embedded, embedded_prompts
 from taps.study.evaluate.jobs import Job, ModelSpec, StreamSpec, open_dataset
 from taps.study.evaluate.needs import lacking, sentences
 from taps.study.evaluate.plan import make_jobs, open_streams
@@ -118,6 +118,12 @@ def make_plan(options: PaperOptions, names: Sequence[str], source: str | None) -
         made = jobs_of(options, PARTS[name], there, source) if there else []
         jobs |= {job.folder(Path()): job for job in made}
     wanted = sorted(jobs.values(), key=lambda job: job.seed)
+    checked["weights"] = f"{options.model} {options.pretrained or ''}".strip()
+    for family in ("maple", "coop", "cocoop", "proda"):  # without them a row below says what makes them
+        given = None if options.prompts is None else Path(options.prompts) / family
+        found = given if given is not None and given.is_dir() else embedded_prompts(options.model, family)
+        checked[f"prompts {family}"] = str(found or "none")
+    checked["statistics"] = source or "those that come with the prompts"
     for line in sentences(lacking(wanted)):
         row, _, why = line.partition(" cannot run: ")
         checked[f"row {row}"] = f"missing: {why}"
