@@ -218,7 +218,7 @@ def cholesky(matrix: Tensor) -> Tensor:
     if not bool(failed):
         return factor
     values, vectors = torch.linalg.eigh(matrix)
-    least = float(values.abs().max()) * LEAST + torch.finfo(matrix.dtype).tiny
+    least = float(values.abs().max()) * LEAST + torch.finfo(matrix.dtype).tiny ** 0.5
     factor = torch.linalg.cholesky((vectors * values.clamp_min(least)) @ vectors.T)
     return factor
 

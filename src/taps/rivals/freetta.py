@@ -26,7 +26,7 @@ class FreettaSettings(TextSettings):
 
     weight: float = setting(0.2, at_least=0)
     doubt: float = setting(4.5, at_least=0)
-    text_count: float = setting(1.0, above=0)
+    text_count: float = setting(1.0, at_least=1e-6)
 
 
 @method("freetta", FreettaSettings)
