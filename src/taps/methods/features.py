@@ -217,6 +217,8 @@ def cholesky(matrix: Tensor) -> Tensor:
     factor, failed = torch.linalg.cholesky_ex(matrix)
     if not bool(failed):
         return factor
+    if not bool(torch.isfinite(matrix).all()):
+        return torch.full_like(matrix, math.nan)  # and so is the prediction: nobody is asked about it
     values, vectors = torch.linalg.eigh(matrix)
     least = float(values.abs().max()) * LEAST + torch.finfo(matrix.dtype).tiny ** 0.5
     factor = torch.linalg.cholesky((vectors * values.clamp_min(least)) @ vectors.T)
