@@ -17,6 +17,7 @@ import taps
 from taps.data import Dataset, corrupt_dataset, load_dataset
 from taps.errors import ImageError
 from taps.learner import Learner
+from taps.learner.desk import Desk
 from taps.learner.prepared import DrawnImage
 from taps.methods.registry import all_methods, find_method
 from taps.methods.settings import ViewSettings
@@ -76,14 +77,14 @@ METHODS = [
 def spied(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """The bits of every prediction."""
     said: list[bytes] = []
-    conclude = Learner._conclude
+    conclude = Desk.conclude
 
-    def note(self: Learner, *given: Any) -> Any:
+    def note(self: Desk, *given: Any) -> Any:
         found = conclude(self, *given)
         said.append(found.probs.tobytes())
         return found
 
-    monkeypatch.setattr(Learner, "_conclude", note)
+    monkeypatch.setattr(Desk, "conclude", note)
     monkeypatch.setattr(jobs, "_zero_shot_ms", lambda *given: None)
     return said
 
