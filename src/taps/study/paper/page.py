@@ -30,7 +30,7 @@ OTHER_SETS = (
 )
 ALIGNED = ("table3", "figure2d")
 SEEN = (
-    "Here images are aligned to statistics of the same images before they were corrupted, which favours every "
+    "Here images are aligned to statistics of the same images before they were corrupted; that favours every "
     "row with alignment."
 )
 
