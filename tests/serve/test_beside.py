@@ -29,7 +29,7 @@ TAKES = {"store", "learner"}  # names of parameters that may be a store
 COMMANDS: list[tuple[list[str], str | None]] = [
     (["token", "list", "STORE"], None),
     (["token", "create", "STORE", "--role", "label", "--stream", "pets", "--days", "2"], None),
-    (["token", "create", "STORE", "--role", "label", "--days", "nan"], "more than 0 seconds"),
+    (["token", "create", "STORE", "--role", "label", "--days", "nan"], "must be a number"),
     (["token", "create", "STORE", "--role", "label", "--stream", "nope"], "No stream is named 'nope'"),
     (["token", "revoke", "STORE", "MADE"], None),
     (["token", "revoke", "STORE", "nope"], "No active token"),

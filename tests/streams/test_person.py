@@ -115,7 +115,7 @@ def test_an_answer_is_on_the_disk_before_the_next_question(
             events = [json.loads(line) for line in on_disk(EVENTS).splitlines()]
             answered = sum(event["event"] == "answered" for event in events)
             assert answered == len(self.asked) - len(self.asked) // 3  # every third was skipped
-            assert all(f",{path}," in on_disk(PREDICTIONS) for path in self.asked)
+            assert all(f"\n{path}," in on_disk(PREDICTIONS) for path in self.asked)
             return super().answer(query)
 
     monkeypatch.setattr(os, "fsync", spy)
